@@ -1,0 +1,378 @@
+"""The shapes of what travels through the streams.
+
+A request stream entry has one field: its name is the kind of the request, its value the JSON body.
+The inbox of a client and the control stream of a worker are built the same way.
+The models here validate at the edges and document the shapes; the hot paths (`tasks`, `outcomes`) build and
+read the same JSON without a model object per task: their rows are arrays whose columns are named below.
+
+Every body carries `version`. A script that meets a newer version leaves the entry pending for a newer scheduler.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Literal, Union
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gristmill.errors import MessageError
+
+VERSION = 1
+
+INLINE_BYTES = 4096
+"""A pickled call or value up to this size travels inside the message (base64); a larger one is an object."""
+
+BATCH_TASKS = 100
+BATCH_BYTES = 128 * 1024
+"""One entry carries at most this many tasks or outcomes, and about this many bytes."""
+
+OBJECT_LIFETIME_SECONDS = 86_400
+"""Lifetime of an object until the script that accepts its first mention makes it permanent."""
+
+PRIORITY_LIMIT = 1000
+"""Priorities go from minus this to plus this; higher runs first."""
+
+
+class Request(str, Enum):
+    """The kinds of request, each with the stream that carries it."""
+
+    # stream `submit`
+    CLIENT = "client"
+    TASKS = "tasks"
+    # stream `results`
+    OUTCOMES = "outcomes"
+    CONFIRMS = "confirms"
+    RETURNED = "returned"
+    # stream `cancels`
+    CANCEL = "cancel"
+    RELEASE = "release"
+    DISCONNECT = "disconnect"
+    # stream `heartbeats`
+    WORKER = "worker"
+    BEAT = "beat"
+    CLIENT_BEAT = "client_beat"
+    DRAIN = "drain"
+    LEAVE = "leave"
+    # stream `continue`: written by scripts only
+    END_CLIENT = "end_client"
+    END_WORKER = "end_worker"
+    RESOLVE = "resolve"
+
+
+class Message(BaseModel):
+    """What all bodies share."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    version: int = VERSION
+
+
+# --- payloads ---------------------------------------------------------------------------------------------
+
+class ObjectPayload(BaseModel):
+    """Bytes that lie in Redis as an object."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    object: str
+    size: int
+
+
+class ErrorPayload(BaseModel):
+    """An error without an exception object: a class of `errors.TASK_ERRORS` and its text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    error: str
+    message: str
+
+
+Payload = Union[str, ObjectPayload, ErrorPayload]
+"""A value or an exception: base64 of its bytes, or an object, or an error by name.
+
+The bytes of a value are a pickle. The bytes of a failure are JSON (`Failure`), so that its text can be read
+without unpickling anything.
+"""
+
+
+class Failure(BaseModel):
+    """The bytes of a failed outcome."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    type: str
+    """Qualified name of the exception's class, such as `builtins.ValueError`."""
+    message: str
+    traceback: str
+    """The remote traceback as text, chained exceptions and notes included."""
+    pickle: Union[str, None] = None
+    """Base64 of the pickled exception, when it survives a round trip through pickle."""
+
+
+# --- from clients -----------------------------------------------------------------------------------------
+
+class ClientMessage(Message):
+    """`client`: a client registers. Answered in its inbox by `registered`."""
+
+    client: str
+    registration: int = 1
+    """1 for the first, higher when it registers anew; a repeated number is answered again and changes nothing."""
+    host: str
+    pid: int
+    python: str
+    """Minor version, such as `3.11`."""
+    release: str
+    """Version of Gristmill."""
+    lease_ms: int = 120_000
+    name: str = ""
+    parent: Union[str, None] = None
+    """The task inside which this client was made: it ends with that task's attempt."""
+    parent_attempt: int = 0
+
+
+TASK_COLUMNS = ("number", "function", "call", "options")
+"""A row of `tasks`: the task's number in its client; an index into `functions`; the pickled (args, kwargs) in
+base64, or null when it is an object; and, only when something differs from the default, an object with
+some of the fields of `TaskOptions`."""
+
+
+class TaskOptions(BaseModel):
+    """What may differ from task to task. Absent means the default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    lane: str = ""
+    """Capability names in order, joined by commas, the Python tag included; by default that of the batch."""
+    priority: int = Field(0, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)
+    object: str = ""
+    """Object with the pickled call; it belongs to the task and is freed with it."""
+    size: int = 0
+    """Size of that object in bytes."""
+    dependencies: list[str] = []
+    """Ids of tasks whose values the call needs, each once. They must belong to the same client."""
+    retries: int = 0
+    retry_delay_ms: int = 0
+    max_deaths: int = 3
+    run: dict[str, Any] = {}
+    """Handed to the processor as it is: `timeout_ms`, `retry_on`, ..."""
+
+
+class TasksMessage(Message):
+    """`tasks`: a batch of calls."""
+
+    client: str
+    batch: int
+    """1, 2, ... without gaps within one registration; a number that was applied already is dropped."""
+    lane: str
+    """The lane of tasks that name none, such as `python3.11`."""
+    functions: list[tuple[str, str]]
+    """(object id, name to show) of each function that the rows refer to."""
+    tasks: list[list[Any]]
+    """Rows of `TASK_COLUMNS`."""
+    after: int = 0
+    """A batch that must be applied first, because a task here depends on one there; 0 for none."""
+    again: bool = False
+    """These tasks may be known already (sent again after a loss): those that are known are passed over."""
+
+
+class CancelMessage(Message):
+    """`cancel`: from a client, or from a person (then without `client` and `after`)."""
+
+    tasks: list[str]
+    client: str = ""
+    after: int = 0
+    reason: str = ""
+
+
+class ReleaseMessage(Message):
+    """`release`: the client needs these objects no longer."""
+
+    client: str
+    objects: list[str]
+    after: int = 0
+
+
+class DisconnectMessage(Message):
+    """`disconnect`: the client goes: its tasks are cancelled and its objects freed."""
+
+    client: str
+    after: int = 0
+
+
+class ClientBeatMessage(Message):
+    """`client_beat`: the client is alive."""
+
+    client: str
+
+
+# --- from workers -----------------------------------------------------------------------------------------
+
+class WorkerMessage(Message):
+    """`worker`: a worker registers. Answered in its control stream by `registered`; it sends nothing else before."""
+
+    worker: str
+    name: str
+    host: str
+    pid: int
+    python: str
+    release: str
+    concurrency: int = Field(ge=1)
+    queue_size: int = Field(1000, ge=1)
+    capabilities: dict[str, int] = {}
+    """Names and values; the Python tag (`python3.11`) is among them."""
+    lease_ms: int = 15_000
+
+
+class ProcessorFigures(BaseModel):
+    """One processor as its agent sees it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    processor: str
+    pid: int
+    ready: bool
+    task: str = ""
+    function: str = ""
+    running_ms: int = 0
+    cpu_percent: float = 0.0
+    rss_bytes: int = 0
+    tasks_done: int = 0
+
+
+class BeatMessage(Message):
+    """`beat`: the worker's lease is renewed, and what it measured is shown."""
+
+    worker: str
+    processors_ready: int
+    """How many processors take tasks now; the worker's room follows it."""
+    oldest_running_ms: int = 0
+    """How long the longest of the executing tasks has run."""
+    cpu_percent: float = 0.0
+    """Of the agent."""
+    rss_bytes: int = 0
+    host_cpu_percent: float = 0.0
+    host_memory_percent: float = 0.0
+    host_memory_free_bytes: int = 0
+    latency_ms: float = 0.0
+    """Round trip to Redis."""
+    processors: list[ProcessorFigures] = []
+
+
+OUTCOME_COLUMNS = ("task", "attempt", "status", "payload", "duration_us", "cpu_us", "memory_peak_bytes", "error")
+"""A row of `outcomes`. `status` is success, failed, retry (failed, and the user asked for another attempt) or died
+(executing it killed a processor for the last time allowed). `payload` is a `Payload`. `error` is null, or one line of
+text for people, at most 300 characters."""
+
+
+class OutcomesMessage(Message):
+    """`outcomes`: what a processor (or its agent in its place) has finished."""
+
+    worker: str
+    outcomes: list[list[Any]]
+    """Rows of `OUTCOME_COLUMNS`."""
+
+
+class Confirm(BaseModel):
+    """The answer to one request of the control stream."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    task: str
+    attempt: int
+    request: int
+    answer: Literal["canceled", "failed", "not_found"]
+
+
+class ConfirmsMessage(Message):
+    """`confirms`: the agent's answers to `cancel` and `give_back`."""
+
+    worker: str
+    confirms: list[Confirm]
+
+
+class ReturnedMessage(Message):
+    """`returned`: tasks that the worker held and gives back unstarted, as (task, attempt)."""
+
+    worker: str
+    tasks: list[tuple[str, int]]
+
+
+class DrainMessage(Message):
+    """`drain`: the worker wants no more tasks; what is unread goes back at once."""
+
+    worker: str
+
+
+class LeaveMessage(Message):
+    """`leave`: the worker goes; what it has not reported moves on, executing tasks uncharged."""
+
+    worker: str
+
+
+# --- to workers: control stream ---------------------------------------------------------------------------
+
+class Control(str, Enum):
+    """What a worker is told, one kind a field name."""
+
+    REGISTERED = "registered"
+    """{}: the record exists."""
+    UNKNOWN = "unknown"
+    """{}: it is not registered (expired, or Redis lost it): stop what runs, register anew under a new id."""
+    CANCEL = "cancel"
+    """{task, attempt, request}: stop it, whether started or not."""
+    GIVE_BACK = "give_back"
+    """{task, attempt, request}: give it back if it has not started."""
+    DRAIN = "drain"
+    """{}: leave when what executes has ended."""
+    STOP = "stop"
+    """{}: leave at once."""
+
+
+# --- to clients: inbox ------------------------------------------------------------------------------------
+
+class Notice(str, Enum):
+    """What a client is told, one kind a field name."""
+
+    REGISTERED = "registered"
+    """{"registration": n}: the record exists."""
+    OUTCOMES = "outcomes"
+    """{"worker": id or "", "rows": [rows of INBOX_COLUMNS]}."""
+    REFUSED = "refused"
+    """{"reason": text, "tasks": [numbers]}: not accepted; `intake: ...` when the intake is closed."""
+    MISSING = "missing"
+    """{"tasks": [[number, [dependency ids]], ...]}: those dependencies are finished and gone; send again with values."""
+    UNKNOWN = "unknown"
+    """{"tasks": [numbers]}: a cancel named tasks nobody knows; their outcome is earlier in the inbox or expired."""
+
+
+INBOX_COLUMNS = (
+    "number", "attempt", "state", "payload", "duration_us", "cpu_us", "memory_peak_bytes", "wait_ms", "because",
+)  # fmt: skip
+"""A row of `outcomes` in the inbox. `state` is a terminal state; `payload` a `Payload`, or null when canceled;
+`wait_ms` from submit to assignment; `because` the id of the dependency that ended it, or absent."""
+
+
+BODIES: dict[Request, type[Message]] = {
+    Request.CLIENT: ClientMessage,
+    Request.TASKS: TasksMessage,
+    Request.OUTCOMES: OutcomesMessage,
+    Request.CONFIRMS: ConfirmsMessage,
+    Request.RETURNED: ReturnedMessage,
+    Request.CANCEL: CancelMessage,
+    Request.RELEASE: ReleaseMessage,
+    Request.DISCONNECT: DisconnectMessage,
+    Request.WORKER: WorkerMessage,
+    Request.BEAT: BeatMessage,
+    Request.CLIENT_BEAT: ClientBeatMessage,
+    Request.DRAIN: DrainMessage,
+    Request.LEAVE: LeaveMessage,
+}
+
+
+def encode(message: Message) -> bytes:
+    """The JSON body of a message."""
+    return orjson.dumps(message.model_dump(mode="json", exclude_defaults=False))
+
+
+def decode(kind: Request, body: bytes) -> Message:
+    """Check a body against its model; raises MessageError saying which field is wrong."""
+    try:
+        return BODIES[kind].model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise MessageError(f"expected a {kind.value} message; got a wrong {where or 'body'}: {first['msg']}") from None

@@ -1,0 +1,1 @@
+"""Redis itself: how to reach it, and an embedded server for those who have none."""

@@ -1,0 +1,81 @@
+"""From an address to a connected socket: the only module that imports redis-py, and only when first used."""
+
+from __future__ import annotations
+
+import socket
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import redis
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.retry import Retry
+from redis.sentinel import Sentinel, SentinelConnectionPool
+
+from gristmill.errors import AddressError, ConnectionLostError
+
+RETRIES = 3
+
+
+@lru_cache(maxsize=16)
+def _pool(address: str) -> redis.ConnectionPool:
+    """The pool from which connections to the address are made; query options cannot change what we rely on."""
+    fixed: dict[str, Any] = {"protocol": 2, "decode_responses": False}
+    if address.startswith("redis+sentinel://"):
+        return _sentinel_pool(address, fixed)
+    base, _, query = address.partition("?")
+    kept = {
+        key: values[-1]
+        for key, values in parse_qs(query).items()
+        if key not in ("decode_responses", "protocol", "socket_timeout", "encoding", "encoding_errors")
+    }
+    return redis.ConnectionPool.from_url(f"{base}?{urlencode(kept)}" if kept else base, **fixed)
+
+
+def _sentinel_pool(address: str, fixed: dict[str, Any]) -> redis.ConnectionPool:
+    """redis+sentinel://[user:password@]host:port[,host:port...]/service[/db]"""
+    parts = urlsplit(address)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    path = [piece for piece in parts.path.split("/") if piece]
+    if not path:
+        raise AddressError(
+            "expected redis+sentinel://host:port,host:port/service; got no service name; add the master's name"
+        )
+    sentinels = []
+    for host in hosts.split(","):
+        name, _, port = host.partition(":")
+        sentinels.append((name, int(port or 26379)))
+    user, _, password = credentials.partition(":")
+    options = {**fixed, "db": int(path[1]) if len(path) > 1 else 0}
+    if credentials:
+        options.update(username=user or None, password=password or None)
+    sentinel = Sentinel(sentinels, socket_timeout=2.0)
+    return SentinelConnectionPool(path[0], sentinel, **options)
+
+
+def client(address: str) -> redis.Redis:
+    """A redis-py client over a pool of its own size; commands are retried, so they must be safe to apply twice."""
+    return redis.Redis(
+        connection_pool=_pool(address),
+        retry=Retry(ExponentialWithJitterBackoff(cap=1.0, base=0.05), RETRIES),
+    )
+
+
+def open_socket(address: str, name: str, timeout: float) -> tuple[redis.connection.AbstractConnection, socket.socket]:
+    """Connect and hand over the socket, with the connection object that owns it."""
+    pool = _pool(address)
+    link = pool.make_connection()
+    link.retry = Retry(ExponentialWithJitterBackoff(cap=1.0, base=0.05), 0)
+    link.client_name = name or None
+    link.socket_connect_timeout = timeout
+    link.socket_timeout = timeout
+    try:
+        link.connect()
+    except redis.RedisError as error:
+        from gristmill.store.connection import hide_password
+
+        raise ConnectionLostError(f"cannot reach Redis at {hide_password(address)}: {error}") from error
+    connected = link._sock
+    if connected.family != socket.AF_UNIX:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return link, connected

@@ -1,0 +1,194 @@
+"""Connections to Redis.
+
+Two kinds, because they have different needs:
+
+- `connect` gives a `redis.Redis` with a pool and retries, for commands now and then.
+  It may send a write twice when a reply is lost, so whatever is sent through it must be safe to apply twice.
+- `Connection` is one dedicated socket without retries for the hot loops and the blocking readers:
+  redis-py makes the connection (TLS, unix sockets, passwords, Sentinel), hiredis packs and parses,
+  and nothing lies in between. A method call of redis-py costs 35 µs where this costs 10.
+  After any error it is closed; the owner decides what to read again (architecture §2, rule 12).
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import hiredis
+
+from gristmill.errors import AddressError, ConnectionLostError, RedisRefusedError
+
+if TYPE_CHECKING:
+    import redis
+    from redis.connection import AbstractConnection
+
+pack = hiredis.pack_command
+"""Pack one command, given as a tuple of bytes, str, int or float, to the bytes that go on the wire."""
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+REPLY_TIMEOUT_SECONDS = 10.0
+BLOCK_MILLISECONDS = 2000
+"""How long a blocking read may block: short, so that a dead connection is noticed soon."""
+BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+SCHEMES = ("redis", "rediss", "unix", "redis+sentinel")
+
+_NOTHING = object()
+
+
+class ReplyError(RedisRefusedError):
+    """An error reply; the text begins with Redis's own code, such as NOSCRIPT or READONLY."""
+
+    @property
+    def code(self) -> str:
+        """Redis's code: the first word of the reply."""
+        return str(self).partition(" ")[0]
+
+
+def hide_password(address: str) -> str:
+    """The address without its password, fit for a log or an error message."""
+    try:
+        parts = urlsplit(address)
+        if parts.password is None:
+            return address
+        host = parts.netloc.rpartition("@")[2]
+        return address.replace(parts.netloc, f"{parts.username or ''}:***@{host}", 1)
+    except ValueError:
+        return "(malformed address)"
+
+
+def check_address(address: str) -> str:
+    """Return `address`, or raise AddressError saying what is wrong; never repeats the password."""
+    try:
+        parts = urlsplit(address)
+        parts.port  # noqa: B018 - reading it checks it
+    except ValueError:
+        raise AddressError(
+            "expected an address such as redis://localhost:6379/0; got one that cannot be read; "
+            "percent-encode special characters of the password"
+        ) from None
+    if parts.scheme not in SCHEMES:
+        raise AddressError(
+            f"expected an address that begins with {', '.join(s + '://' for s in SCHEMES)}; "
+            f"got {hide_password(address)!r}; for example redis://localhost:6379/0"
+        )
+    return address
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait before the next try after `failures` failures in a row (1, 2, ...)."""
+    return BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS)) - 1]
+
+
+def connect(address: str) -> redis.Redis:
+    """A redis-py client for commands now and then. Replies are bytes whatever the address says."""
+    from gristmill.store import addresses
+
+    return addresses.client(check_address(address))
+
+
+class Connection:
+    """One dedicated connection: `send` packed commands, `read` one reply for each."""
+
+    def __init__(self, address: str, *, name: str = "", reply_timeout: float = REPLY_TIMEOUT_SECONDS) -> None:
+        self.address = check_address(address)
+        self.name = name
+        self.reply_timeout = reply_timeout
+        self.run_id = ""
+        """Which server this is: it changes when Redis restarts or another takes its place."""
+        self._link: AbstractConnection | None = None
+        self._socket: socket.socket | None = None
+        self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
+
+    @property
+    def connected(self) -> bool:
+        return self._socket is not None
+
+    def fileno(self) -> int:
+        """The socket's descriptor, for select and poll; check `buffered` first."""
+        return self._require().fileno()
+
+    @property
+    def buffered(self) -> bool:
+        """Whether bytes that `read` has not used wait in this process."""
+        return bool(self._reader.has_data())
+
+    def connect(self) -> None:
+        """Connect, or raise ConnectionLostError or ReplyError (wrong password, LOADING, ...)."""
+        from gristmill.store import addresses
+
+        self.close()
+        self._link, self._socket = addresses.open_socket(self.address, self.name, CONNECT_TIMEOUT_SECONDS)
+        self._socket.settimeout(self.reply_timeout)
+        self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
+        info = self.request("INFO", "server")
+        for line in info.decode().splitlines():
+            if line.startswith("run_id:"):
+                self.run_id = line.partition(":")[2]
+
+    def close(self) -> None:
+        """Close; harmless when closed already."""
+        link, self._link, self._socket = self._link, None, None
+        if link is not None:
+            link.disconnect()
+
+    def send(self, *commands: bytes) -> None:
+        """Send packed commands in one write."""
+        try:
+            self._require().sendall(commands[0] if len(commands) == 1 else b"".join(commands))
+        except OSError as error:
+            self._lost(error)
+
+    def read(self) -> Any:
+        """The next reply. An error reply is returned as a ReplyError, not raised."""
+        reader = self._reader
+        reply = reader.gets()
+        if reply is not _NOTHING:
+            return reply
+        receive = self._require().recv
+        while True:
+            try:
+                data = receive(131072)
+            except OSError as error:
+                self._lost(error)
+            if not data:
+                self._lost(None)
+            reader.feed(data)
+            reply = reader.gets()
+            if reply is not _NOTHING:
+                return reply
+
+    def request(self, *command: Any) -> Any:
+        """Send one command and return its reply; an error reply is raised."""
+        self.send(pack(command))
+        reply = self.read()
+        if isinstance(reply, ReplyError):
+            raise reply
+        return reply
+
+    def _require(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionLostError(f"not connected to Redis at {hide_password(self.address)}")
+        return self._socket
+
+    def _lost(self, error: OSError | None) -> Any:
+        self.close()
+        raise ConnectionLostError(
+            f"lost Redis at {hide_password(self.address)}: {error or 'the server closed the connection'}"
+        ) from error
+
+
+def connect_patiently(connection: Connection, give_up_after: float) -> None:
+    """Connect with back-off for at most `give_up_after` seconds; then raise what the last try raised."""
+    deadline = time.monotonic() + give_up_after
+    failures = 0
+    while True:
+        try:
+            return connection.connect()
+        except (ConnectionLostError, ReplyError):
+            failures += 1
+            if time.monotonic() + backoff(failures) > deadline:
+                raise
+        time.sleep(backoff(failures))
