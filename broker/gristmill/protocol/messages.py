@@ -139,7 +139,7 @@ class TaskOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     lane: str = ""
     """Capability names in order, joined by commas, the Python tag included; by default that of the batch."""
-    priority: int = Field(0, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)
+    priority: int = Field(default=0, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)
     object: str = ""
     """Object with the pickled call; it belongs to the task and is freed with it."""
     size: int = 0
@@ -213,7 +213,7 @@ class WorkerMessage(Message):
     python: str
     release: str
     concurrency: int = Field(ge=1)
-    queue_size: int = Field(1000, ge=1)
+    queue_size: int = Field(default=1000, ge=1)
     capabilities: dict[str, int] = {}
     """Names and values; the Python tag (`python3.11`) is among them."""
     lease_ms: int = 15_000

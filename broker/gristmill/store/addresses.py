@@ -64,7 +64,11 @@ def client(address: str) -> redis.Redis:
 def open_socket(address: str, name: str, timeout: float) -> tuple[redis.connection.AbstractConnection, socket.socket]:
     """Connect and hand over the socket, with the connection object that owns it."""
     pool = _pool(address)
-    link = pool.make_connection()
+    try:
+        link = pool.make_connection()
+    except (TypeError, ValueError) as error:
+        # redis-py hands unknown options of the address on as arguments.
+        raise AddressError(f"expected an address that redis-py understands; got one with a wrong option: {error}") from None
     link.retry = Retry(ExponentialWithJitterBackoff(cap=1.0, base=0.05), 0)
     link.client_name = name or None
     link.socket_connect_timeout = timeout

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import redis
     from redis.connection import AbstractConnection
 
-pack = hiredis.pack_command
+pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 """Pack one command, given as a tuple of bytes, str, int or float, to the bytes that go on the wire."""
 
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -61,19 +62,21 @@ def hide_password(address: str) -> str:
 
 def check_address(address: str) -> str:
     """Return `address`, or raise AddressError saying what is wrong; never repeats the password."""
+    scheme = next((scheme for scheme in SCHEMES if address.startswith(scheme + "://")), None)
+    if scheme is None:
+        raise AddressError(
+            f"expected an address that begins with {', '.join(s + '://' for s in SCHEMES)}; "
+            f"got {hide_password(address)!r}; for example redis://localhost:6379/0"
+        )
     try:
-        parts = urlsplit(address)
-        parts.port  # noqa: B018 - reading it checks it
+        hosts = urlsplit(address).netloc.rpartition("@")[2] if scheme != "unix" else ""
+        for host in hosts.split(","):
+            urlsplit(f"//{host}").port  # noqa: B018 - reading it checks it
     except ValueError:
         raise AddressError(
             "expected an address such as redis://localhost:6379/0; got one that cannot be read; "
             "percent-encode special characters of the password"
         ) from None
-    if parts.scheme not in SCHEMES:
-        raise AddressError(
-            f"expected an address that begins with {', '.join(s + '://' for s in SCHEMES)}; "
-            f"got {hide_password(address)!r}; for example redis://localhost:6379/0"
-        )
     return address
 
 

@@ -1,0 +1,38 @@
+"""`python -m gristmill.scheduler`: one scheduler replica."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import click
+
+from gristmill import owner
+from gristmill.logs import setup
+from gristmill.scheduler.loop import Loop
+from gristmill.settings import SchedulerSettings, options
+
+EPILOG = """\b
+Examples:
+  gristmill scheduler --redis redis://localhost:6379/0
+  gristmill scheduler --redis redis://localhost:6379/0 --namespace research
+  GRISTMILL_REDIS=rediss://user:secret@redis.example:6380/0 gristmill scheduler --log-format json
+
+Start as many as you like: they share the work, and any of them may be killed at any time.
+"""
+
+
+@click.command(epilog=EPILOG)
+@options(SchedulerSettings)
+def command(settings: SchedulerSettings) -> None:
+    """Run one scheduler replica until SIGTERM or SIGINT."""
+    setup(settings)
+    loop = Loop(settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: loop.stop())
+    owner.watch()
+    loop.run()
+
+
+if __name__ == "__main__":
+    sys.exit(command(prog_name="gristmill scheduler"))

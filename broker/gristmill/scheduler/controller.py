@@ -1,0 +1,54 @@
+"""What a controller is: the requests that it answers for, and the duties that recur."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gristmill.protocol.keys import Keys
+from gristmill.protocol.messages import Request
+from gristmill.settings import SchedulerSettings
+from gristmill.store.connection import Connection
+from gristmill.transitions import Scripts
+
+
+@dataclass
+class Replica:
+    """What the duties of one scheduler replica may use. Its figures are for people; losing them loses nothing."""
+
+    id: str
+    settings: SchedulerSettings
+    keys: Keys
+    scripts: Scripts
+    connection: Connection
+    requests: dict[str, int] = field(default_factory=dict)
+    """Requests applied, by kind, since the start."""
+    scripts_run: int = 0
+    lag_seconds: float = 0.0
+    """How late the last duty began."""
+
+    def run(self, duty: str, *arguments: Any) -> str:
+        """Run one duty script and return its word."""
+        self.scripts_run += 1
+        return self.scripts.apply(self.connection, self.scripts.duty(duty, *arguments))
+
+
+@dataclass(frozen=True)
+class Duty:
+    """Something that recurs. Every duty is safe when two replicas run it at once."""
+
+    name: str
+    period_seconds: float
+    run: Callable[[Replica], None]
+    shared: bool = True
+    """Whether one replica is enough: then a lease saves the others the work."""
+
+
+@dataclass(frozen=True)
+class Controller:
+    """One concern of the scheduler."""
+
+    name: str
+    requests: tuple[Request, ...] = ()
+    duties: tuple[Duty, ...] = ()

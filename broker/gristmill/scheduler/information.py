@@ -1,0 +1,114 @@
+"""Information: what each replica reports of itself, whether the intake is open, how much history is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+
+import psutil
+
+from gristmill._version import __version__
+from gristmill.protocol.messages import VERSION
+from gristmill.scheduler.controller import Controller, Duty, Replica
+from gristmill.store.connection import pack
+
+PERIOD_SECONDS = 1.0
+RECORD_SECONDS = 15
+"""How long the record of a replica outlives its last report."""
+KEPT_CHANGES = 100_000
+INTAKE_MEMORY_SHARE = 0.85
+"""Above this share of maxmemory nothing new is taken: outcomes and cancels need room too."""
+
+
+class Reporter:
+    """Reports one replica's figures; rates are over the time since the last report."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._process.cpu_percent()
+        self._before = (time.monotonic(), 0, 0)
+        self._started = 0
+
+    def report(self, replica: Replica) -> None:
+        """Write the replica's record."""
+        connection, keys = replica.connection, replica.keys
+        seconds, microseconds = connection.request("TIME")
+        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        self._started = self._started or now_ms
+        requests = sum(replica.requests.values())
+        at, requests_before, scripts_before = self._before
+        elapsed = max(time.monotonic() - at, 1e-3)
+        self._before = (time.monotonic(), requests, replica.scripts_run)
+        fields = {
+            "name": replica.settings.name,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "release": __version__,
+            "cpu_percent": round(self._process.cpu_percent(), 1),
+            "rss_bytes": self._process.memory_info().rss,
+            "loop_lag_ms": round(replica.lag_seconds * 1000, 1),
+            "requests_per_s": round((requests - requests_before) / elapsed, 1),
+            "scripts_per_s": round((replica.scripts_run - scripts_before) / elapsed, 1),
+            "started": self._started,
+            "seen": now_ms,
+            "requests": json.dumps(replica.requests),
+        }
+        key = keys.scheduler(replica.id)
+        flat = [piece for pair in fields.items() for piece in pair]
+        connection.send(
+            pack(("HSET", key, *flat)),
+            pack(("EXPIRE", key, RECORD_SECONDS)),
+            pack(("ZADD", keys.schedulers(), now_ms, replica.id)),
+            pack(("ZREMRANGEBYSCORE", keys.schedulers(), "-inf", now_ms - RECORD_SECONDS * 1000)),
+            pack(("HSETNX", keys.namespace_facts(), "incarnation", secrets.token_hex(8))),
+            pack(("HSET", keys.namespace_facts(), "version", VERSION)),
+        )
+        for _ in range(6):
+            connection.read()
+
+
+def withdraw(replica: Replica) -> None:
+    """Take the replica off the list, at a clean end."""
+    replica.connection.request("ZREM", replica.keys.schedulers(), replica.id)
+    replica.connection.request("DEL", replica.keys.scheduler(replica.id))
+
+
+def intake_state(waiting: int, max_waiting: int, used_bytes: int, max_bytes: int) -> str:
+    """`open`, or the reason why new tasks are refused. Pure."""
+    if max_bytes and used_bytes > INTAKE_MEMORY_SHARE * max_bytes:
+        return f"Redis uses {used_bytes} bytes, more than 85 % of its maxmemory of {max_bytes}"
+    if max_waiting and waiting >= max_waiting:
+        return f"{waiting} tasks wait, the limit is {max_waiting} (max_tasks_waiting)"
+    return "open"
+
+
+def watch_intake(replica: Replica) -> None:
+    """Open or close the intake."""
+    memory = dict(
+        line.split(":", 1) for line in replica.connection.request("INFO", "memory").decode().splitlines() if ":" in line
+    )
+    waiting = int(replica.connection.request("HGET", replica.keys.counts(), "state:inactive") or 0)
+    state = intake_state(
+        waiting, replica.settings.max_tasks_waiting, int(memory["used_memory"]), int(memory.get("maxmemory", 0))
+    )
+    replica.connection.request("SET", replica.keys.intake(), state)
+
+
+def trim(replica: Replica) -> None:
+    """Keep the newest changes in `events`."""
+    replica.run("trim", KEPT_CHANGES)
+
+
+def controller() -> Controller:
+    """Reports by each replica; intake and history by one."""
+    return Controller(
+        "information",
+        duties=(
+            Duty("report", PERIOD_SECONDS, Reporter().report, shared=False),
+            Duty("intake", PERIOD_SECONDS, watch_intake),
+            Duty("trim", PERIOD_SECONDS, trim),
+        ),
+    )

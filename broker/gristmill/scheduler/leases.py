@@ -1,0 +1,54 @@
+"""Leases: who is alive, and which replica runs a shared duty.
+
+Worker and client leases are compared with the observed clock (`sweep.lua`), which advances only while schedulers
+sweep. The lease of a duty only saves work: every duty is safe when two replicas run it.
+"""
+
+from __future__ import annotations
+
+from gristmill.protocol.keys import GROUP_SCHEDULERS, REQUEST_STREAMS
+from gristmill.scheduler.controller import Controller, Duty, Replica
+
+CONSUMER_IDLE_MS = 60_000
+CONSUMER_PERIOD_SECONDS = 10.0
+
+
+def take_lease(replica: Replica, duty: Duty) -> bool:
+    """Whether this replica may run the duty now: it holds the lease, or nobody did."""
+    key = replica.keys.lease(duty.name)
+    lifetime_ms = int(duty.period_seconds * 1500)
+    taken = replica.connection.request("SET", key, replica.id, "NX", "PX", lifetime_ms)
+    if taken is not None:
+        return True
+    holder = replica.connection.request("GET", key)
+    if holder != replica.id.encode():
+        return False
+    replica.connection.request("PEXPIRE", key, lifetime_ms)
+    return True
+
+
+def sweep(replica: Replica) -> None:
+    """Advance the observed clock and end the leases that have run out."""
+    replica.run("sweep", int(replica.settings.sweep_seconds * 1000))
+
+
+def remove_dead_consumers(replica: Replica) -> None:
+    """Replicas that are gone leave their names in the groups; those with nothing pending are taken off."""
+    for name in REQUEST_STREAMS:
+        stream = getattr(replica.keys, name)()
+        for facts in replica.connection.request("XINFO", "CONSUMERS", stream, GROUP_SCHEDULERS):
+            fields = dict(zip(facts[::2], facts[1::2]))
+            if fields[b"idle"] > CONSUMER_IDLE_MS and fields[b"name"] != replica.id.encode():
+                command = replica.scripts.request_duty("remove_consumer", stream, fields[b"name"], CONSUMER_IDLE_MS)
+                replica.scripts.apply(replica.connection, command)
+
+
+def controller(sweep_seconds: float) -> Controller:
+    """Sweeping, and clearing up after replicas."""
+    return Controller(
+        "leases",
+        duties=(
+            Duty("sweep", sweep_seconds, sweep),
+            Duty("consumers", CONSUMER_PERIOD_SECONDS, remove_dead_consumers),
+        ),
+    )

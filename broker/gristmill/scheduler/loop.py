@@ -1,0 +1,258 @@
+"""The scheduler's loop: read requests, apply each as one script, run the duties that are due.
+
+One connection and one thread. Each turn sends the scripts for what the last read brought together with the next
+blocking read, so a turn costs one write and one wait:
+
+    send  EVALSHA a · EVALSHA b · XREADGROUP BLOCK          (Redis runs a and b, then waits for requests)
+    read  word of a · word of b · new entries
+
+Whatever fails, the entry is either still pending, and then this replica or another reads it again, or it has been
+applied: the script takes it off its stream as its first write.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gristmill.errors import ConnectionLostError
+from gristmill.protocol.keys import GROUP_SCHEDULERS, Keys
+from gristmill.scheduler import balance, clients, graphs, information, leases, objects, scaling, tasks, workers
+from gristmill.scheduler.controller import Controller, Duty, Replica
+from gristmill.scheduler.reading import Entry, Reader
+from gristmill.settings import SchedulerSettings
+from gristmill.store.connection import BLOCK_MILLISECONDS, Connection, ReplyError, backoff, pack
+from gristmill.transitions import LATER, Scripts
+
+log = logging.getLogger(__name__)
+
+EARLY_MS = 2
+"""How soon a request that came too early is tried again."""
+RECONNECT = frozenset(
+    {"NOSCRIPT", "READONLY", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "OOM", "MASTERDOWN", "NOPERM", "UNKILLABLE"}
+)
+"""Not the entry's fault: it stays pending. Connecting anew loads the scripts, finds a new master, or backs off."""
+QUARANTINE_ENTRIES = 1000
+
+
+def controllers(settings: SchedulerSettings) -> list[Controller]:
+    """Every controller, in the order in which duties are run."""
+    return [
+        clients.controller(),
+        objects.controller(),
+        graphs.controller(),
+        tasks.controller(settings.sweep_seconds),
+        workers.controller(),
+        leases.controller(settings.sweep_seconds),
+        balance.controller(),
+        information.controller(),
+        scaling.controller(scaling.NullPolicy()),
+    ]
+
+
+def replica_id(name: str) -> str:
+    """host|pid|name|random: unique however often a process is started."""
+    host = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
+    return "|".join(part for part in (host, str(os.getpid()), name, secrets.token_hex(3)) if part)
+
+
+def may_be_early(entry: Entry) -> bool:
+    """Whether its script may answer that something else must be applied first: then the read must not block for long."""
+    if entry.kind == b"tasks":
+        return b'"after":' in entry.body
+    return entry.kind in (b"cancel", b"release", b"disconnect", b"end_worker")
+
+
+class Loop:
+    """One scheduler replica."""
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        keys = Keys(settings.namespace)
+        self.stopping = False
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        name = replica_id(settings.name)
+        self.replica = Replica(
+            name, settings, keys, Scripts(keys), Connection(settings.address, name=f"gristmill-scheduler-{os.getpid()}")
+        )
+        self._reader = Reader(keys, name)
+        self._duties: list[tuple[float, Duty]] = []
+        self._kinds: set[bytes] = set()
+        for controller in controllers(settings):
+            self._kinds |= {request.value.encode() for request in controller.requests}
+            self._duties += [(0.0, duty) for duty in controller.duties]
+        self._duties.append((0.0, Duty("takeover", settings.takeover_seconds / 2, self._take_over)))
+        self._todo: list[Entry] = []
+        self._aside: list[bytes] = []
+        self._read_pending = True
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End after the current turn; safe in a signal handler."""
+        self.stopping = True
+        os.write(self._wake, b"x")
+
+    def run(self) -> None:
+        """Run until stopped. Redis may come and go; nothing here gives up."""
+        failures = 0
+        with self._wakeups():
+            while not self.stopping:
+                try:
+                    self._connect()
+                    if failures:
+                        log.info("Redis is back")
+                    failures = 0
+                    while not self.stopping:
+                        self._turn()
+                except (ConnectionLostError, ReplyError) as error:
+                    self.replica.connection.close()
+                    self._todo, self._aside = [], []
+                    if isinstance(error, ReplyError) and error.code == "NOSCRIPT":
+                        continue
+                    failures += 1
+                    if failures == 1:
+                        log.warning("waiting for Redis", extra={"reason": str(error)})
+                    self._pause(backoff(failures))
+        self._end()
+
+    def _end(self) -> None:
+        connection = self.replica.connection
+        try:
+            connection.connect()
+            information.withdraw(self.replica)
+            for stream in self._reader.streams:
+                command = self.replica.scripts.request_duty("remove_consumer", stream.decode(), self.replica.id, 0)
+                self.replica.scripts.apply(connection, command)
+        except (ConnectionLostError, ReplyError):
+            pass  # best effort: the other replicas clear up after this one
+        connection.close()
+        os.close(self._woken)
+        os.close(self._wake)
+        log.info("scheduler stopped", extra={"scheduler": self.replica.id})
+
+    @contextmanager
+    def _wakeups(self) -> Iterator[None]:
+        before = signal.set_wakeup_fd(self._wake)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+
+    def _connect(self) -> None:
+        self.replica.connection.connect()
+        self.replica.scripts.load(self.replica.connection)
+        self._reader.create_groups(self.replica.connection)
+        self._read_pending = True
+        self._duties = [(0.0, duty) for _, duty in self._duties]
+        log.info("scheduler connected", extra={"scheduler": self.replica.id})
+
+    def _pause(self, seconds: float) -> None:
+        self._wait_for([self._woken], seconds)
+
+    def _wait_for(self, descriptors: list[int], seconds: float) -> None:
+        poll = select.poll()
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        poll.poll(seconds * 1000)
+
+    # --- one turn -------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Apply what the last read brought, and read on."""
+        connection = self.replica.connection
+        work, self._todo = self._todo, []
+        entries, commands = self._commands(work)
+        pending, self._read_pending = self._read_pending, False
+        block_ms = EARLY_MS if any(map(may_be_early, entries)) else self._milliseconds_to_next_duty()
+        aside, self._aside = self._aside, []
+        connection.send(*aside, *commands, self._reader.pending() if pending else self._reader.new(block_ms))
+        for _ in aside:
+            connection.read()
+        for entry in entries:
+            self._applied(entry, connection.read())
+        if not connection.buffered:
+            self._wait_for([connection.fileno(), self._woken], connection.reply_timeout)
+            if self.stopping:
+                # What this read is given after all stays pending, and another replica takes it over.
+                return connection.close()
+        reply = connection.read()
+        if isinstance(reply, ReplyError):
+            if reply.code != "NOGROUP":
+                raise reply
+            log.warning("the request streams were gone; they are made anew")
+            self._reader.create_groups(connection)
+        else:
+            found = self._reader.entries(reply)
+            self._todo += found
+            self._read_pending = pending and bool(found)
+        if time.monotonic() >= self._next_duty():
+            self._run_duties()
+
+    def _commands(self, work: list[Entry]) -> tuple[list[Entry], list[bytes]]:
+        entries, commands = [], []
+        for entry in work:
+            command = None
+            if entry.kind in self._kinds:
+                command = self.replica.scripts.request(entry.stream, entry.kind, entry.id, entry.body)
+            if command is None:
+                self._set_aside(entry, "expected a kind of request that this release knows")
+            else:
+                entries.append(entry)
+                commands.append(command)
+        return entries, commands
+
+    def _applied(self, entry: Entry, reply: object) -> None:
+        """Note what became of an entry: applied, to be tried again, or set aside."""
+        replica = self.replica
+        if isinstance(reply, ReplyError):
+            if reply.code in RECONNECT:
+                raise reply
+            return self._set_aside(entry, f"the script failed: {reply}")
+        if reply in LATER:
+            return self._todo.append(entry)
+        replica.scripts_run += 1
+        kind = entry.kind.decode()
+        replica.requests[kind] = replica.requests.get(kind, 0) + 1
+
+    def _set_aside(self, entry: Entry, reason: str) -> None:
+        """Put an entry that cannot be applied into the quarantine with the next turn, so that the loop goes on."""
+        where = {"stream": entry.stream.decode(), "entry": entry.id.decode(), "kind": entry.kind.decode("utf-8", "replace")}
+        log.error("request set aside", extra={**where, "reason": reason})
+        quarantine = ("XADD", self.replica.keys.quarantine(), "MAXLEN", "~", QUARANTINE_ENTRIES, "*")
+        self._aside += [
+            pack((*quarantine, "reason", reason, "request", entry.stream, "entry", entry.id, "body", entry.body[:4096])),
+            pack(("XACK", entry.stream, GROUP_SCHEDULERS, entry.id)),
+            pack(("XDEL", entry.stream, entry.id)),
+        ]
+
+    # --- duties ---------------------------------------------------------------------------------------------
+
+    def _next_duty(self) -> float:
+        return min(due for due, _ in self._duties)
+
+    def _milliseconds_to_next_duty(self) -> int:
+        return max(1, min(BLOCK_MILLISECONDS, int((self._next_duty() - time.monotonic()) * 1000)))
+
+    def _run_duties(self) -> None:
+        now = time.monotonic()
+        for index, (due, duty) in enumerate(self._duties):
+            if due > now:
+                continue
+            self.replica.lag_seconds = max(0.0, now - due) if due else 0.0
+            if not duty.shared or leases.take_lease(self.replica, duty):
+                duty.run(self.replica)
+            self._duties[index] = (now + duty.period_seconds, duty)
+
+    def _take_over(self, replica: Replica) -> None:
+        found = self._reader.take_over(replica.connection, int(replica.settings.takeover_seconds * 1000))
+        if found:
+            log.info("took over requests that another replica left", extra={"entries": len(found)})
+        self._todo += found

@@ -1,0 +1,11 @@
+"""Objects: large strings that clients, tasks and results share; the last holder's release frees them."""
+
+from __future__ import annotations
+
+from gristmill.protocol.messages import Request
+from gristmill.scheduler.controller import Controller
+
+
+def controller() -> Controller:
+    """Objects are accepted by the scripts that first mention them; only their release is a request of its own."""
+    return Controller("objects", requests=(Request.RELEASE,))

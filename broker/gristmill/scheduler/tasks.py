@@ -1,0 +1,31 @@
+"""Tasks: batches of calls come in, outcomes come back, cancels pass through, retries fall due."""
+
+from __future__ import annotations
+
+from gristmill.protocol.messages import Request
+from gristmill.scheduler.controller import Controller, Duty, Replica
+
+
+def lanes(replica: Replica) -> list[bytes]:
+    """The lanes there are: one per distinct capability requirement, so few."""
+    return list(replica.connection.request("HKEYS", replica.keys.lanes()))
+
+
+def promote(replica: Replica) -> None:
+    """Retries that are due go to their lanes."""
+    replica.run("promote")
+
+
+def dispatch(replica: Replica) -> None:
+    """What an error left waiting in a lane, although a worker has room, is handed out."""
+    for lane in lanes(replica):
+        replica.run("dispatch_waiting", lane)
+
+
+def controller(sweep_seconds: float) -> Controller:
+    """Dispatch happens inside the scripts that make it possible; the duties catch what is left."""
+    return Controller(
+        "tasks",
+        requests=(Request.TASKS, Request.OUTCOMES, Request.CONFIRMS, Request.RETURNED, Request.CANCEL),
+        duties=(Duty("promote", sweep_seconds, promote), Duty("dispatch", sweep_seconds, dispatch)),
+    )

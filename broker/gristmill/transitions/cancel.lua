@@ -1,0 +1,33 @@
+-- cancel: cancels tasks, for their client or for a person.
+-- KEYS: prefix request
+-- ARGV: entry body
+-- RETURNS: applied duplicate early newer malformed
+-- @include clock
+-- @include accept
+-- @include settle
+-- @include cancel_task
+local message, word = decode()
+if not message then return word end
+if type(message.tasks) ~= 'table' then return refuse_entry('expected tasks') end
+local client = message.client ~= '' and message.client or nil
+if client and not is_id(client) then return refuse_entry('expected a client id') end
+if client and redis.call('EXISTS', key_client(client)) == 1 and not batch_applied(client, message.after) then return 'early' end
+if not accept() then return 'duplicate' end
+count('requests:cancel', 1)
+local unknown = {}
+for at, id in ipairs(message.tasks) do
+  if at > 500 then
+    local rest = {}
+    for i = at, #message.tasks do rest[#rest + 1] = message.tasks[i] end
+    redis.call('XADD', key_continued(), '*', 'cancel', cjson.encode({ version = 1, tasks = rest, client = client or '' }))
+    break
+  end
+  if is_id(id) and string.find(id, '^[^.]+%.%d+$') then
+    if not cancel_task(id) then unknown[#unknown + 1] = tonumber(string.match(id, '%d+$')) end
+  else
+    quarantine('expected a task id', id)
+  end
+end
+if client and #unknown > 0 then notify(client, 'unknown', cjson.encode({ tasks = unknown })) end
+settle(now_ms())
+return 'applied'

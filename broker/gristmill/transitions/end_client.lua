@@ -1,0 +1,35 @@
+-- end_client: one slice of clearing a client that has disconnected, or whose lease or parent task has ended.
+-- KEYS: prefix request
+-- ARGV: entry body
+-- RETURNS: applied duplicate newer malformed
+-- @include clock
+-- @include accept
+-- @include settle
+-- @include cancel_task
+local SLICE = 100
+local KEPT_SECONDS = 600
+local message, word = decode()
+if not message then return word end
+if not is_id(message.client) then return refuse_entry('expected client') end
+if not accept() then return 'duplicate' end
+local client, key = message.client, key_client(message.client)
+local now = now_ms()
+redis.call('ZREM', key_clients(), client)
+redis.call('DEL', key_client_inbox(client))
+if redis.call('EXISTS', key) == 1 then
+  redis.call('HSET', key, 'ended', now)
+  redis.call('EXPIRE', key, KEPT_SECONDS)
+end
+for _, id in ipairs(redis.call('SPOP', key_client_tasks(client), SLICE)) do cancel_task(id) end
+settle(now)
+local more = redis.call('EXISTS', key_client_tasks(client)) == 1
+if not more then
+  for _, object in ipairs(redis.call('SPOP', key_client_objects(client), SLICE)) do drop_holder(object, client) end
+  more = redis.call('EXISTS', key_client_objects(client)) == 1
+end
+if more then
+  redis.call('XADD', key_continued(), '*', 'end_client', '{"version":1,"client":"' .. client .. '"}')
+else
+  redis.call('DEL', key_client_batches(client))
+end
+return 'applied'

@@ -1,0 +1,91 @@
+-- end_worker: one slice of moving on what a worker held that has left, or whose lease has ended.
+-- Of a lost worker the oldest pending entry of each processor was executing: that one is charged with a death.
+-- KEYS: prefix request
+-- ARGV: entry body
+-- RETURNS: applied duplicate early newer malformed
+-- @include clock
+-- @include accept
+-- @include settle
+local SLICE = 100
+local KEPT_SECONDS = 600
+local PATIENCE_MS = 60000
+local DEFAULT_MAX_DEATHS = 3
+local message, word = decode()
+if not message then return word end
+if not is_id(message.worker) then return refuse_entry('expected worker') end
+-- What the worker had reported counts: wait while an older entry lies in `results`.
+local function id_parts(at)
+  local ms, sequence = string.match(at, '^(%d+)-(%d+)$')
+  return tonumber(ms), tonumber(sequence)
+end
+local oldest = redis.call('XRANGE', key_results(), '-', '+', 'COUNT', 1)[1]
+if oldest then
+  local ms, sequence = id_parts(oldest[1])
+  local own_ms, own_sequence = id_parts(entry)
+  -- An entry that only a newer scheduler understands may lie there for long.
+  if now_ms() - own_ms < PATIENCE_MS and (ms < own_ms or (ms == own_ms and sequence < own_sequence)) then return 'early' end
+end
+if not accept() then return 'duplicate' end
+local id, key = message.worker, key_worker(message.worker)
+local tasks = key_worker_tasks(id)
+local now = now_ms()
+local first = not redis.call('HGET', key, 'gone')
+local worker = worker_of(id)
+redis.call('ZREM', key_workers(), id)
+if worker then
+  if first then redis.call('HSET', key, 'gone', message.reason or 'expired', 'processors', 0, 'room', 0, 'ended', now) end
+  redis.call('EXPIRE', key, KEPT_SECONDS)
+  worker.open, worker.room, worker.processors = false, 0, 0
+  touch(worker)
+end
+local function move_on(at, task, executing)
+  free_entry(id, at)
+  local facts = redis.call('HMGET', key_task(task), 'state', 'attempt', 'worker', 'entry', 'name', 'submitted', 'assigned', 'more')
+  if facts[3] ~= id or facts[4] ~= at then return end
+  local attempt = tonumber(facts[2])
+  local record = { attempt = attempt, worker = id, name = facts[5], submitted = tonumber(facts[6]), assigned = tonumber(facts[7]), more = facts[8] }
+  local to = transition(facts[1], 'WorkerDisconnect')
+  if not to then return end
+  if TERMINAL[to] then return finish(task, facts[1], to, record, {}) end
+  local deaths = 0
+  if executing then
+    deaths = redis.call('HINCRBY', key_task(task), 'deaths', 1)
+    local most = tonumber(redis.call('HGET', key_task(task), 'max_deaths') or DEFAULT_MAX_DEATHS)
+    if deaths >= most then
+      local text = 'executing it has ended with the loss of ' .. deaths .. ' workers; the last was ' .. id
+      return finish(task, facts[1], transition(to, 'SchedulerHasNoTask'), record, { payload = cjson.encode({ error = 'WorkerDiedError', message = text }), error = cjson.encode(text) })
+    end
+  end
+  requeue(task, facts[1], transition(to, 'SchedulerHasTask'), attempt, facts[5])
+end
+local seen = {}
+if first and message.reason ~= 'left' then
+  local pending = redis.pcall('XPENDING', tasks, 'processors', '-', '+', 1000)
+  if not pending.err then
+    local consumers = {}
+    for _, item in ipairs(pending) do
+      if not consumers[item[2]] then
+        consumers[item[2]] = true
+        local found = redis.call('XRANGE', tasks, item[1], item[1])[1]
+        if found then
+          seen[item[1]] = true
+          move_on(item[1], found[2][2], true)
+        end
+      end
+    end
+  end
+end
+for _, found in ipairs(redis.call('XRANGE', tasks, '-', '+', 'COUNT', SLICE)) do
+  if not seen[found[1]] then move_on(found[1], found[2][2], false) end
+end
+settle(now)
+if redis.call('XLEN', tasks) > 0 then
+  redis.call('XADD', key_continued(), '*', 'end_worker', cjson.encode({ version = 1, worker = id, reason = message.reason }))
+else
+  redis.call('DEL', tasks, key_worker_control(id))
+  if message.reason ~= 'left' then
+    redis.call('XADD', key_worker_control(id), '*', 'unknown', '{}')
+    redis.call('EXPIRE', key_worker_control(id), KEPT_SECONDS)
+  end
+end
+return 'applied'

@@ -1,0 +1,38 @@
+-- heartbeat: renews a worker's lease, shows what it measured, and follows the number of its processors that are ready.
+-- One that is not registered is told so: its record expired or was lost.
+-- KEYS: prefix request
+-- ARGV: entry body
+-- RETURNS: applied duplicate newer malformed unknown
+-- @include clock
+-- @include accept
+-- @include settle
+-- @include room
+local message, word = decode()
+if not message then return word end
+if not is_id(message.worker) or not is_whole(message.processors_ready, 0, 1e5) then return refuse_entry('expected worker and processors_ready') end
+if not accept() then return 'duplicate' end
+local id = message.worker
+local facts = redis.call('HMGET', key_worker(id), 'lease_ms', 'gone', 'queue')
+local worker = worker_of(id)
+if not facts[1] or facts[2] or not worker or redis.call('EXISTS', worker.tasks) == 0 then
+  redis.call('XADD', key_worker_control(id), '*', 'unknown', '{}')
+  redis.call('EXPIRE', key_worker_control(id), 60)
+  return 'unknown'
+end
+local now = now_ms()
+redis.call('ZADD', key_workers(), observed_ms() + tonumber(facts[1]), id)
+redis.call('HSET', key_worker(id), 'seen', now, 'heartbeat', body)
+local processors = message.processors_ready
+if processors ~= worker.processors then
+  worker.processors = processors
+  worker.room = processors > 0 and processors + tonumber(facts[3]) or 0
+  redis.call('HSET', key_worker(id), 'processors', processors, 'room', worker.room)
+  touch(worker)
+  shrink(worker)
+end
+-- What executes for long has not been measured yet: its age counts as service time.
+local oldest = tonumber(message.oldest_running_ms) or 0
+if processors > 0 and oldest * 1000 > QUEUE_US and tonumber(facts[3]) > 1 then set_room(worker, oldest * 1000, 10) end
+dispatch_worker(worker, now)
+settle(now)
+return 'applied'

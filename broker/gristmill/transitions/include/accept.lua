@@ -1,0 +1,50 @@
+-- accept: reads the request and takes it off its stream, exactly once whoever applies it.
+-- XACK is the first write of every script that applies a request: if another replica was faster it answers 0
+-- and nothing is written. As a first write it also lets the script run when Redis is out of memory.
+local function accept()
+  if redis.call('XACK', request, 'schedulers', entry) == 0 then return false end
+  redis.call('XDEL', request, entry)
+  return true
+end
+-- Cuts text without cutting a character in two.
+local function cut(text, most)
+  if #text <= most then return text end
+  while most > 0 and string.byte(text, most + 1) >= 128 and string.byte(text, most + 1) < 192 do most = most - 1 end
+  return string.sub(text, 1, most)
+end
+-- `item` is the part of the message that could not be understood; without it the whole body is kept.
+local function quarantine(reason, item)
+  local readable, detail = pcall(cjson.encode, item)
+  if item == nil or not readable then detail = body end
+  redis.call('XADD', key_quarantine(), 'MAXLEN', '~', 1000, '*', 'reason', cut(tostring(reason), 500), 'request', request, 'entry', entry, 'body', cut(detail, 4096))
+end
+-- Answers the decoded message, or nil and the word to return: nothing has been written when the word is `newer`.
+local function decode()
+  local readable, message = pcall(cjson.decode, body)
+  if readable and type(message) == 'table' and type(message.version) == 'number' then
+    if message.version > 1 then return nil, 'newer' end
+    return message
+  end
+  if not accept() then return nil, 'duplicate' end
+  quarantine('expected a JSON object with a version')
+  return nil, 'malformed'
+end
+-- Takes off an entry whose message has the wrong shape, with the reason.
+local function refuse_entry(reason)
+  if not accept() then return 'duplicate' end
+  quarantine(reason)
+  return 'malformed'
+end
+local function is_id(value)
+  return type(value) == 'string' and #value <= 200 and string.find(value, '^[%w_.|-]+$') ~= nil
+end
+local function is_whole(value, least, most)
+  return type(value) == 'number' and value >= least and value <= most and value % 1 == 0
+end
+-- A request that needs an earlier batch waits until that batch is applied.
+local function batch_applied(client, batch)
+  if type(batch) ~= 'number' or batch <= 0 then return true end
+  local applied = redis.call('HGET', key_client(client), 'batch')
+  if not applied or batch <= tonumber(applied) then return true end
+  return redis.call('SISMEMBER', key_client_batches(client), batch) == 1
+end

@@ -1,0 +1,62 @@
+-- assign: gives a task to a worker: an entry in its task stream, payload included, and the record says so.
+-- @include transition
+-- @include load
+local INLINE_VALUES = 64
+-- What the entry carries beyond the usual: large calls, run options, values of dependencies.
+local function extra_fields(id, record)
+  local fields = {}
+  if record.payload then
+    fields[1], fields[2] = 'call', redis.call('GET', key_payload(id)) or ''
+  elseif record.object then
+    fields[1], fields[2], fields[3], fields[4] = 'object', record.object, 'size', record.size
+  end
+  if record.options then
+    fields[#fields + 1] = 'options'
+    fields[#fields + 1] = record.options
+  end
+  if record.needs then
+    local needs, values = {}, {}
+    for dependency in string.gmatch(record.needs, '%S+') do needs[#needs + 1] = dependency end
+    if #needs > INLINE_VALUES then
+      fields[#fields + 1] = 'needs'
+      fields[#fields + 1] = record.needs
+    else
+      for _, dependency in ipairs(needs) do
+        values[#values + 1] = '"' .. dependency .. '":' .. (redis.call('GET', key_value(dependency)) or 'null')
+      end
+      fields[#fields + 1] = 'values'
+      fields[#fields + 1] = '{' .. table.concat(values, ',') .. '}'
+    end
+  end
+  return fields
+end
+local function add_entry(worker, id, record, attempt)
+  worker.outstanding = worker.outstanding + 1
+  touch(worker)
+  if not record.more then
+    return redis.call('XADD', worker.tasks, '*', 'task', id, 'attempt', attempt, 'function', record['function'], 'name', record.name, 'call', record.call)
+  end
+  local fields = extra_fields(id, record)
+  if record.call then
+    fields[#fields + 1] = 'call'
+    fields[#fields + 1] = record.call
+  end
+  return redis.call('XADD', worker.tasks, '*', 'task', id, 'attempt', attempt, 'function', record['function'], 'name', record.name, unpack(fields))
+end
+-- Assigns a task that has a record and is in no lane any more.
+local function assign(worker, id, now)
+  local facts = redis.call('HMGET', key_task(id), 'state', 'function', 'name', 'call', 'attempt', 'order', 'lane', 'more')
+  if not facts[1] then return end
+  local to = transition(facts[1], 'HasCapacity')
+  if not to then return end
+  local record = { ['function'] = facts[2], name = facts[3], call = facts[4], more = facts[8] }
+  if record.more then
+    local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'size', 'options', 'needs')
+    record.payload, record.object, record.size, record.options, record.needs = more[1], more[2], more[3], more[4], more[5]
+  end
+  local attempt = tonumber(facts[5] or '0') + 1
+  local at = add_entry(worker, id, record, attempt)
+  redis.call('HSET', key_task(id), 'state', to, 'attempt', attempt, 'worker', worker.id, 'entry', at, 'assigned', now)
+  change(id, facts[1], to, attempt, worker.id, record.name)
+  return tonumber(facts[6]), facts[7]
+end

@@ -1,0 +1,86 @@
+-- changes: what this script has changed, collected here and written once at its end:
+-- counts, one entry of events, one inbox entry for each client.
+local counts, change_rows, inbox_rows, notices = {}, {}, {}, {}
+local change_workers, worker_index, change_functions, function_index = {}, {}, {}, {}
+local function count(field, amount)
+  counts[field] = (counts[field] or 0) + amount
+end
+-- The first functions are counted one by one, the rest as one, so that made-up names cannot fill Redis.
+local FUNCTION_FIELDS = 2000
+local ended_functions = {}
+local function count_function(name, state)
+  local states = ended_functions[name]
+  if not states then
+    states = {}
+    ended_functions[name] = states
+  end
+  states[state] = (states[state] or 0) + 1
+end
+local function index_of(value, list, index)
+  if not value or value == '' then return -1 end
+  local at = index[value]
+  if not at then
+    at = #list
+    list[at + 1] = value
+    index[value] = at
+  end
+  return at
+end
+-- Notes that a task went from one state (nil when new) to another. `tail` is JSON text of further columns.
+local function change(task, from, to, attempt, worker, name, tail)
+  if from then count('state:' .. from, -1) end
+  count('state:' .. to, 1)
+  change_rows[#change_rows + 1] = '["' .. task .. '","' .. to .. '",' .. attempt .. ',' .. index_of(worker, change_workers, worker_index) .. ',' .. index_of(name, change_functions, function_index) .. (tail or '') .. ']'
+end
+local function split_id(task)
+  local dot = string.find(task, '.', 1, true)
+  return string.sub(task, 1, dot - 1), tonumber(string.sub(task, dot + 1))
+end
+-- Adds a row to the client's next inbox entry. Rows of one entry come from one worker, or from none.
+local function tell_outcome(client, worker, row)
+  local rows = inbox_rows[client]
+  if not rows then
+    rows = {}
+    inbox_rows[client] = rows
+  end
+  local from_worker = rows[worker]
+  if not from_worker then
+    from_worker = {}
+    rows[worker] = from_worker
+  end
+  from_worker[#from_worker + 1] = row
+end
+local function notify(client, kind, json)
+  notices[#notices + 1] = { client, kind, json }
+end
+-- A client that ended has no inbox any more: NOMKSTREAM keeps it from coming back.
+local function write_changes()
+  for client, rows in pairs(inbox_rows) do
+    for worker, from_worker in pairs(rows) do
+      redis.call('XADD', key_client_inbox(client), 'NOMKSTREAM', '*', 'outcomes', '{"worker":"' .. worker .. '","rows":[' .. table.concat(from_worker, ',') .. ']}')
+    end
+  end
+  for _, notice in ipairs(notices) do
+    redis.call('XADD', key_client_inbox(notice[1]), 'NOMKSTREAM', '*', notice[2], notice[3])
+  end
+  for field, amount in pairs(counts) do
+    if amount ~= 0 then redis.call('HINCRBY', key_counts(), field, amount) end
+  end
+  for name, states in pairs(ended_functions) do
+    for state, amount in pairs(states) do
+      local field = 'function:' .. name .. ':' .. state
+      if redis.call('HEXISTS', key_counts(), field) == 0 and redis.call('HINCRBY', key_counts(), 'function_fields', 1) > FUNCTION_FIELDS then
+        field = 'function:(others):' .. state
+      end
+      redis.call('HINCRBY', key_counts(), field, amount)
+    end
+  end
+  if #change_rows > 0 then
+    local number = redis.call('HINCRBY', key_counts(), 'events', #change_rows)
+    local functions = '[]'
+    if #change_functions > 0 then functions = cjson.encode(change_functions) end
+    local workers = '[]'
+    if #change_workers > 0 then workers = cjson.encode(change_workers) end
+    redis.call('XADD', key_events(), '*', 'number', number, 'workers', workers, 'functions', functions, 'changes', '[' .. table.concat(change_rows, ',') .. ']')
+  end
+end

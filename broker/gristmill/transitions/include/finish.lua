@@ -1,0 +1,111 @@
+-- finish: a task has reached a terminal state: its client is told, its dependents go on or fail, its record goes
+-- unless a dependent still needs the value. Everything downstream is handled from a list, never by recursion.
+-- @include transition
+-- @include requeue
+-- @include objects
+local RESOLVE_LIMIT = 500
+local doomed, forgotten, downstream = {}, {}, {}
+local function forget(id)
+  local client = split_id(id)
+  doomed[#doomed + 1] = key_task(id)
+  local tasks = forgotten[client]
+  if not tasks then
+    tasks = {}
+    forgotten[client] = tasks
+  end
+  tasks[#tasks + 1] = id
+end
+-- One task fewer needs the value of `dependency`.
+local function drop_use(dependency)
+  local key = key_task(dependency)
+  if redis.call('EXISTS', key) == 0 then return end
+  if redis.call('HINCRBY', key, 'users', -1) <= 0 then
+    local state = redis.call('HGET', key, 'state')
+    if TERMINAL[state] then
+      doomed[#doomed + 1] = key
+      doomed[#doomed + 1] = key_value(dependency)
+      doomed[#doomed + 1] = key_dependents(dependency)
+      local object = redis.call('HGET', key, 'result')
+      if object then drop_holder(object, dependency) end
+    end
+  end
+end
+-- `outcome` is {payload = JSON text, duration, cpu, memory, error = JSON text, because}; all may be absent.
+-- `record` is {attempt, worker, name, submitted, assigned, more}.
+local function finish(id, from, to, record, outcome)
+  local client, number = split_id(id)
+  local attempt = record.attempt or 0
+  local duration, cpu, memory = outcome.duration or 0, outcome.cpu or 0, outcome.memory or 0
+  local wait = 0
+  if record.assigned and record.submitted then wait = math.max(0, record.assigned - record.submitted) end
+  local payload = outcome.payload or 'null'
+  tell_outcome(client, record.worker or '', '[' .. number .. ',' .. attempt .. ',"' .. to .. '",' .. payload .. ',' .. duration .. ',' .. cpu .. ',' .. memory .. ',' .. wait .. (outcome.because and ',"' .. outcome.because .. '"' or '') .. ']')
+  change(id, from, to, attempt, record.worker, record.name, ',' .. duration .. ',' .. cpu .. ',' .. memory .. (outcome.error and ',' .. outcome.error or ''))
+  count_function(record.name or '', to)
+  if not record.more then return forget(id) end
+  local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'needs', 'users', 'nested')
+  if more[1] then doomed[#doomed + 1] = key_payload(id) end
+  if more[2] then free_object(more[2]) end
+  end_nested(more[5])
+  if more[3] then
+    for dependency in string.gmatch(more[3], '%S+') do
+      redis.call('SREM', key_dependents(dependency), id)
+      drop_use(dependency)
+    end
+  end
+  if tonumber(more[4] or '0') <= 0 then
+    doomed[#doomed + 1] = key_dependents(id)
+    return forget(id)
+  end
+  redis.call('SREM', key_client_tasks(client), id)
+  redis.call('HSET', key_task(id), 'state', to)
+  redis.call('HDEL', key_task(id), 'worker', 'entry', 'assigned', 'request', 'payload', 'object', 'needs', 'nested')
+  redis.call('SET', key_value(id), payload)
+  if outcome.object then
+    redis.call('HSET', key_task(id), 'result', outcome.object)
+    hold_object(outcome.object, id)
+  end
+  downstream[#downstream + 1] = id
+end
+-- Lets the dependents of one finished task go on; at most `budget` of them, the rest is left to another slice.
+local function resolve(id, budget)
+  local state = redis.call('HGET', key_task(id), 'state')
+  local waiting = redis.call('SPOP', key_dependents(id), budget)
+  for _, dependent in ipairs(waiting) do
+    local facts = redis.call('HMGET', key_task(dependent), 'state', 'name', 'lane', 'order', 'priority', 'attempt', 'submitted')
+    if facts[1] then
+      if state == 'success' then
+        if redis.call('HINCRBY', key_task(dependent), 'dependencies', -1) == 0 and facts[1] == 'inactive' then
+          enqueue(dependent, facts[3], tonumber(facts[4]), facts[5])
+        end
+      else
+        local canceled = state == 'canceled' or state == 'canceled_not_found'
+        local to = transition(facts[1], canceled and 'DependencyCanceled' or 'DependencyFailed')
+        if to then
+          local payload = redis.call('GET', key_value(id))
+          finish(dependent, facts[1], to, { attempt = tonumber(facts[6] or '0'), name = facts[2], submitted = tonumber(facts[7] or '0'), more = '1' }, { payload = payload or 'null', because = id, error = cjson.encode('a dependency ended: ' .. id) })
+        end
+      end
+    end
+  end
+  if redis.call('EXISTS', key_dependents(id)) == 1 then
+    redis.call('XADD', key_continued(), '*', 'resolve', '{"version":1,"task":"' .. id .. '"}')
+  end
+  return #waiting
+end
+local function write_finished()
+  local budget, at = RESOLVE_LIMIT, 1
+  while at <= #downstream do
+    local id = downstream[at]
+    if budget > 0 then
+      budget = budget - resolve(id, budget)
+    else
+      redis.call('XADD', key_continued(), '*', 'resolve', '{"version":1,"task":"' .. id .. '"}')
+    end
+    at = at + 1
+  end
+  for from = 1, #doomed, 500 do redis.call('UNLINK', unpack(doomed, from, math.min(from + 499, #doomed))) end
+  for client, tasks in pairs(forgotten) do
+    for from = 1, #tasks, 500 do redis.call('SREM', key_client_tasks(client), unpack(tasks, from, math.min(from + 499, #tasks))) end
+  end
+end

@@ -1,0 +1,30 @@
+-- requeue: an assigned task goes back to its lane, to its old place.
+local PRIORITY_STEP = 4398046511104
+local waiting_lanes = {}
+local function enqueue(id, lane, order, priority)
+  redis.call('ZADD', key_ready(lane), order - (tonumber(priority or '0') * PRIORITY_STEP), id)
+  waiting_lanes[lane] = true
+end
+-- Clients made inside a task end with that attempt.
+local function end_nested(nested)
+  for client in string.gmatch(nested or '', '%S+') do
+    redis.call('XADD', key_continued(), '*', 'end_client', '{"version":1,"client":"' .. client .. '"}')
+  end
+end
+local function unassign(id, to)
+  end_nested(redis.call('HGET', key_task(id), 'nested'))
+  redis.call('HSET', key_task(id), 'state', to)
+  redis.call('HDEL', key_task(id), 'worker', 'entry', 'assigned', 'request', 'nested')
+end
+local function requeue(id, from, to, attempt, name)
+  unassign(id, to)
+  local place = redis.call('HMGET', key_task(id), 'lane', 'order', 'priority')
+  enqueue(id, place[1], tonumber(place[2]), place[3])
+  change(id, from, to, attempt, nil, name)
+end
+-- A retry that is not yet due waits in `delayed`; a duty brings it back.
+local function delay_task(id, from, to, attempt, name, due)
+  unassign(id, to)
+  redis.call('ZADD', key_delayed(), due, id)
+  change(id, from, to, attempt, nil, name)
+end

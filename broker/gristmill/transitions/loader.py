@@ -1,0 +1,160 @@
+"""From the .lua files to the scripts that Redis runs.
+
+A script begins with a block that is its contract, and the loader uses it:
+
+    -- submit: a sentence
+    -- KEYS: prefix request        becomes  local prefix, request = KEYS[1], KEYS[2]
+    -- ARGV: entry body            becomes  local entry, body = ARGV[1], ARGV[2]
+    -- RETURNS: applied duplicate  the words it may answer
+    -- @include accept             becomes  the text of include/accept.lua, in one line
+
+so that bodies use names and the comment cannot lie. Each include is taken once, in the order of need, and stays on the
+line of its `@include`: the line number in an error of Redis is the line number in the file.
+`@include states` is generated from `protocol.states`, the functions `key_...` from `protocol.keys`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from gristmill.protocol.keys import key_kinds
+from gristmill.protocol.states import TERMINAL, TRANSITIONS
+
+_HEADER = re.compile(r"-- (KEYS|ARGV|RETURNS):(.*)")
+_INCLUDE = re.compile(r"-- @include (\w+)")
+_KEY_CALL = re.compile(r"\bkey_(\w+)\(")
+
+
+class ScriptError(Exception):
+    """A Lua file breaks the contract of its header."""
+
+
+class Script(NamedTuple):
+    """One script, ready to be sent."""
+
+    name: str
+    sentence: str
+    keys: tuple[str, ...]
+    arguments: tuple[str, ...]
+    returns: tuple[str, ...]
+    source: str
+    sha: str
+
+
+def _read(path: str) -> str:
+    return files("gristmill.transitions").joinpath(path).read_text(encoding="utf-8")
+
+
+def script_names() -> list[str]:
+    """The names of all scripts, sorted."""
+    return sorted(
+        item.name[:-4] for item in files("gristmill.transitions").iterdir() if item.name.endswith(".lua")
+    )
+
+
+def include_names() -> list[str]:
+    """The names of all includes, sorted."""
+    folder = files("gristmill.transitions").joinpath("include")
+    return sorted(item.name[:-4] for item in folder.iterdir() if item.name.endswith(".lua"))
+
+
+@lru_cache(maxsize=1)
+def state_table() -> str:
+    """Lua for the transition table: NEXT[state][event] and TERMINAL[state]."""
+    rows: dict[str, list[str]] = {}
+    for (state, event), to in TRANSITIONS.items():
+        rows.setdefault(state.value, []).append(f"{event.value}='{to.value}'")
+    table = ",".join(f"{state}={{{','.join(events)}}}" for state, events in rows.items())
+    terminal = ",".join(f"{state}=true" for state in sorted(item.value for item in TERMINAL))
+    return f"local NEXT = {{{table}}} local TERMINAL = {{{terminal}}}"
+
+
+def key_functions(used: set[str]) -> str:
+    """Lua for the named key functions; each joins ids to the prefix that the script was handed."""
+    lines = []
+    for kind in key_kinds():
+        if kind.name not in used:
+            continue
+        pieces = re.split(r"<\w+>", kind.pattern)
+        expression = "prefix .. '" + pieces[0] + "'"
+        for placeholder, piece in zip(kind.placeholders, pieces[1:]):
+            expression += f" .. {placeholder}" + (f" .. '{piece}'" if piece else "")
+        lines.append(f"local function key_{kind.name}({', '.join(kind.placeholders)}) return {expression} end")
+    unknown = used - {kind.name for kind in key_kinds()}
+    if unknown:
+        raise ScriptError(f"expected keys of protocol.keys; got {', '.join(sorted(unknown))}")
+    return " ".join(lines)
+
+
+def _collapse(text: str, including: tuple[str, ...], done: set[str]) -> str:
+    """The text of an include in one line, its own includes in their places."""
+    parts = []
+    for line in text.splitlines():
+        include = _INCLUDE.match(line.strip())
+        if include:
+            parts.append(_resolve(include[1], including, done))
+        elif line.strip() and not line.strip().startswith("--"):
+            parts.append(line.strip())
+    return " ".join(part for part in parts if part)
+
+
+def _resolve(name: str, including: tuple[str, ...], done: set[str]) -> str:
+    if name in including:
+        raise ScriptError(f"expected includes without a circle; got {' > '.join((*including, name))}")
+    if name in done:
+        return ""
+    done.add(name)
+    if name == "states":
+        return state_table()
+    if name not in include_names():
+        raise ScriptError(f"expected an include of transitions/include; got {name!r} in {including[-1]!r}")
+    return _collapse(_read(f"include/{name}.lua"), (*including, name), done)
+
+
+def build(name: str, text: str) -> Script:
+    """Build a script from the text of its file; raises ScriptError when its header breaks the contract."""
+    header: dict[str, tuple[str, ...]] = {}
+    done: set[str] = set()
+    lines = text.splitlines()
+    if not lines or not lines[0].startswith(f"-- {name}: "):
+        raise ScriptError(f"expected {name}.lua to begin with '-- {name}: ' and a sentence")
+    keys_line = None
+    for number, line in enumerate(lines):
+        found = _HEADER.match(line)
+        include = _INCLUDE.match(line)
+        if found:
+            names = tuple(found[2].split())
+            header[found[1]] = names
+            if found[1] == "KEYS":
+                keys_line = number
+            if found[1] != "RETURNS" and names:
+                values = ", ".join(f"{found[1]}[{i + 1}]" for i in range(len(names)))
+                lines[number] = f"local {', '.join(names)} = {values}"
+        elif include:
+            lines[number] = _resolve(include[1], (name,), done)
+    missing = {"KEYS", "ARGV", "RETURNS"} - header.keys()
+    if missing or keys_line is None:
+        raise ScriptError(f"expected {name}.lua to name {', '.join(sorted(missing))} in its header")
+    if not header["KEYS"] or header["KEYS"][0] != "prefix":
+        raise ScriptError(f"expected the first key of {name}.lua to be the prefix")
+    lines[keys_line] += " " + key_functions(set(_KEY_CALL.findall("\n".join(lines))))
+    source = "\n".join(lines) + "\n"
+    return Script(
+        name=name,
+        sentence=lines[0].partition(": ")[2],
+        keys=header["KEYS"],
+        arguments=header["ARGV"],
+        returns=header["RETURNS"],
+        source=source,
+        sha=hashlib.sha1(source.encode()).hexdigest(),
+    )
+
+
+@lru_cache(maxsize=1)
+def all_scripts() -> dict[str, Script]:
+    """Every script by name."""
+    return {name: build(name, _read(f"{name}.lua")) for name in script_names()}

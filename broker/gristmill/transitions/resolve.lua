@@ -1,0 +1,15 @@
+-- resolve: the next slice of the dependents of a finished task.
+-- KEYS: prefix request
+-- ARGV: entry body
+-- RETURNS: applied duplicate newer malformed
+-- @include clock
+-- @include accept
+-- @include settle
+local message, word = decode()
+if not message then return word end
+if not is_id(message.task) then return refuse_entry('expected task') end
+if not accept() then return 'duplicate' end
+local state = redis.call('HGET', key_task(message.task), 'state')
+if state and TERMINAL[state] then downstream[1] = message.task end
+settle(now_ms())
+return 'applied'

@@ -1,0 +1,114 @@
+-- result: applies outcomes that a processor, or its agent in its place, has sent: transition, free the slot,
+-- set the worker's room by what it took, dispatch the next, tell the clients.
+-- KEYS: prefix request
+-- ARGV: entry body
+-- RETURNS: applied duplicate newer malformed
+-- @include clock
+-- @include accept
+-- @include settle
+-- @include room
+local message, word = decode()
+if not message then return word end
+if not is_id(message.worker) or type(message.outcomes) ~= 'table' or #message.outcomes > 1000 then return refuse_entry('expected worker and outcomes') end
+if not accept() then return 'duplicate' end
+count('requests:outcomes', 1)
+local now = now_ms()
+local worker_id = message.worker
+local worker = worker_of(worker_id)
+local measured, total = 0, 0
+local EVENTS = { success = 'ResultSuccess', failed = 'ResultFailed', retry = 'ResultFailedRetry', died = 'ResultWorkerDied' }
+local null = cjson.null
+
+-- Text from outside enters JSON by cjson.encode; base64 is checked and joined.
+local function payload_json(payload)
+  if type(payload) == 'string' then
+    if string.find(payload, '[^%w+/=]') then error('expected base64', 0) end
+    return '"' .. payload .. '"'
+  end
+  if type(payload) ~= 'table' then error('expected a payload', 0) end
+  if payload.object then
+    if not is_id(payload.object) or type(payload.size) ~= 'number' then error('expected an object id and a size', 0) end
+    return '{"object":"' .. payload.object .. '","size":' .. string.format('%d', payload.size) .. '}', payload.object
+  end
+  return cjson.encode({ error = tostring(payload.error), message = tostring(payload.message) })
+end
+local function whole(value)
+  if type(value) ~= 'number' or value < 0 or value > 1e14 then error('expected a number', 0) end
+  return math.floor(value)
+end
+local function check(row)
+  if type(row) ~= 'table' then error('expected a row', 0) end
+  if not is_id(row[1]) or type(row[2]) ~= 'number' or not EVENTS[row[3]] then error('expected task, attempt and status', 0) end
+  local outcome = { duration = whole(row[5]), cpu = whole(row[6]), memory = whole(row[7]) }
+  outcome.payload, outcome.object = payload_json(row[4])
+  if row[8] and row[8] ~= null then outcome.error = cjson.encode(cut(tostring(row[8]), 300)) end
+  return row[1], row[2], EVENTS[row[3]], outcome
+end
+
+local function apply(id, attempt, event, outcome)
+  local facts = redis.call('HMGET', key_task(id), 'state', 'attempt', 'worker', 'entry', 'name', 'submitted', 'assigned', 'more')
+  local state = facts[1]
+  if not state or facts[3] ~= worker_id or tonumber(facts[2]) ~= attempt then
+    count('stale:outcomes', 1)
+    return
+  end
+  if event == 'ResultFailedRetry' then
+    local left = tonumber(redis.call('HGET', key_task(id), 'retries') or '0')
+    if left <= 0 then event = 'ResultFailed' end
+  end
+  local to = transition(state, event)
+  if not to then return end
+  if worker then
+    measured, total = measured + 1, total + outcome.duration
+  end
+  free_entry(worker_id, facts[4])
+  if to == 'inactive' then
+    redis.call('HINCRBY', key_task(id), 'retries', -1)
+    local delay = tonumber(redis.call('HGET', key_task(id), 'retry_delay') or '0')
+    if delay > 0 then
+      delay_task(id, state, to, attempt, facts[5], now + delay)
+    else
+      requeue(id, state, to, attempt, facts[5])
+    end
+    return
+  end
+  if outcome.object then
+    if keep_object(outcome.object) then
+      local client = split_id(id)
+      if redis.call('EXISTS', key_client_inbox(client)) == 1 then
+        hold_object(outcome.object, client)
+        redis.call('SADD', key_client_objects(client), outcome.object)
+      end
+    else
+      to = transition(state, 'ResultFailed')
+      outcome.object = nil
+      outcome.payload = cjson.encode({ error = 'MissingObjectError', message = 'the result was gone from Redis before it was accepted' })
+    end
+  end
+  finish(id, state, to, { attempt = attempt, worker = worker_id, name = facts[5], submitted = tonumber(facts[6]), assigned = tonumber(facts[7]), more = facts[8] }, outcome)
+  if outcome.object and redis.call('EXISTS', key_holders(outcome.object)) == 0 then free_object(outcome.object) end
+end
+
+for _, row in ipairs(message.outcomes) do
+  local sound, id, attempt, event, outcome = pcall(check, row)
+  if not sound then
+    local reason = tostring(id)
+    quarantine(reason, row)
+    -- Its future fails, when at least the attempt can be read.
+    if type(row) == 'table' and is_id(row[1]) and type(row[2]) == 'number' then
+      sound, id, attempt, event = true, row[1], row[2], 'ResultFailed'
+      outcome = { duration = 0, payload = cjson.encode({ error = 'ResultSerializationError', message = 'the outcome could not be understood (' .. reason .. '); see the quarantine stream' }) }
+    end
+  end
+  if sound then
+    local applied, reason = pcall(apply, id, attempt, event, outcome)
+    if not applied then quarantine(reason, row) end
+  end
+end
+write_freed()
+if worker and not worker.gone then
+  if measured > 0 then set_room(worker, total / measured, measured) end
+  dispatch_worker(worker, now)
+end
+settle(now)
+return 'applied'

@@ -1,0 +1,297 @@
+-- submit: applies a batch of calls: each gets a record, and is assigned at once when its lane is empty and a worker
+-- has room; otherwise it waits in its lane, or behind its dependencies.
+-- KEYS: prefix request
+-- ARGV: entry body
+-- RETURNS: applied duplicate early newer malformed unknown
+-- @include clock
+-- @include accept
+-- @include settle
+local MOST_ROWS = 1000
+local message, word = decode()
+if not message then return word end
+local client, batch = message.client, message.batch
+if not is_id(client) or not is_whole(batch, 1, 1e14) then return refuse_entry('expected a client and the number of a batch') end
+local facts = redis.call('HMGET', key_client(client), 'batch', 'last', 'lease_ms', 'ended')
+if facts[1] and not facts[4] and not batch_applied(client, message.after) then return 'early' end
+if not accept() then return 'duplicate' end
+count('requests:tasks', 1)
+if not facts[1] or facts[4] then
+  count('refused:tasks:unknown_client', 1)
+  write_changes()
+  return 'unknown'
+end
+
+-- The batch is marked as applied: up to where there is no gap in the record, beyond it in a set.
+local applied = tonumber(facts[1])
+if batch <= applied or (batch > applied + 1 and redis.call('SADD', key_client_batches(client), batch) == 0) then
+  count('refused:tasks:applied_batch', 1)
+  write_changes()
+  return 'duplicate'
+end
+if batch == applied + 1 then
+  applied = batch
+  while redis.call('SREM', key_client_batches(client), applied + 1) == 1 do applied = applied + 1 end
+  redis.call('HSET', key_client(client), 'batch', applied)
+end
+local now = now_ms()
+redis.call('ZADD', key_clients(), 'XX', observed_ms() + tonumber(facts[3]), client)
+
+local function refuse(numbers, reason)
+  if #numbers > 0 then notify(client, 'refused', cjson.encode({ reason = reason, tasks = numbers })) end
+end
+local function is_lane(value)
+  return type(value) == 'string' and is_id((string.gsub(value, ',', '-')))
+end
+if type(message.tasks) ~= 'table' or #message.tasks > MOST_ROWS or type(message.functions) ~= 'table' or not is_lane(message.lane) then
+  quarantine('expected lane, functions and at most ' .. MOST_ROWS .. ' tasks')
+  local numbers = {}
+  for _, row in ipairs(type(message.tasks) == 'table' and message.tasks or {}) do
+    if type(row) == 'table' and is_whole(row[1], 0, 1e10) then numbers[#numbers + 1] = row[1] end
+  end
+  refuse(numbers, 'the batch could not be understood; see the quarantine stream')
+  write_changes()
+  return 'malformed'
+end
+local intake = redis.call('GET', key_intake())
+if intake and intake ~= 'open' then
+  local numbers = {}
+  for _, row in ipairs(message.tasks) do
+    if type(row) == 'table' and is_whole(row[1], 0, 1e10) then numbers[#numbers + 1] = row[1] end
+  end
+  refuse(numbers, 'intake: ' .. intake)
+  write_changes()
+  return 'applied'
+end
+
+-- Functions: the first mention takes the lifetime off and makes the client their holder.
+local functions = {}
+for index, pair in ipairs(message.functions) do
+  if type(pair) == 'table' and is_id(pair[1]) and type(pair[2]) == 'string' then
+    local usable = true
+    if redis.call('SADD', key_client_objects(client), pair[1]) == 1 then
+      usable = keep_object(pair[1])
+      if usable then hold_object(pair[1], client) else redis.call('SREM', key_client_objects(client), pair[1]) end
+    end
+    functions[index] = { id = pair[1], name = cut(pair[2], 64), usable = usable }
+  end
+end
+
+-- Lanes: where each has got to, whether tasks wait there, who has room. A lane seen for the first time is made known
+-- to the workers that can serve it.
+local lanes = {}
+local function serves(capabilities, lane)
+  local offered = ',' .. capabilities .. ','
+  for name in string.gmatch(lane, '[^,]+') do
+    if not string.find(offered, ',' .. name .. ',', 1, true) then return false end
+  end
+  return true
+end
+local function lane_of(name)
+  local lane = lanes[name]
+  if lane then return lane end
+  if redis.call('HSETNX', key_lanes(), name, 0) == 1 then
+    for _, id in ipairs(redis.call('ZRANGE', key_workers(), 0, -1)) do
+      local capabilities = redis.call('HGET', key_worker(id), 'capabilities')
+      local worker = worker_of(id)
+      if worker and capabilities and serves(capabilities, name) then
+        worker.lanes[#worker.lanes + 1] = name
+        redis.call('HSET', key_worker(id), 'lanes', table.concat(worker.lanes, ' '))
+        touch(worker)
+      end
+    end
+    write_loads()
+  end
+  local base = tonumber(redis.call('HGET', key_client(client), 'base:' .. name) or '0')
+  lane = { name = name, base = base, reached = tonumber(redis.call('HGET', key_lanes(), name) or '0'), busy = redis.call('EXISTS', key_ready(name)) == 1, ready = {} }
+  if not lane.busy then lane.workers = workers_with_room(name) end
+  lanes[name] = lane
+  return lane
+end
+
+local last = tonumber(facts[2])
+local greatest, accepted, missing, broken, lost = last, {}, {}, {}, {}
+
+-- Everything that can be wrong with a row is found before anything is written for it.
+local function option(options, name, least, most)
+  local value = options[name]
+  if value == nil or value == cjson.null then return nil end
+  if not is_whole(value, least, most) then error('expected ' .. name .. ' to be a whole number from ' .. least .. ' to ' .. most, 0) end
+  return value
+end
+local function check(row)
+  if type(row) ~= 'table' then error('expected a row', 0) end
+  local number, called, call, options = row[1], functions[(tonumber(row[2]) or -1) + 1], row[3], row[4]
+  if not is_whole(number, 0, 9999999999) then error('expected a task number', 0) end
+  if not called then error('expected an index into functions', 0) end
+  local task = { number = number, id = client .. '.' .. string.format('%07d', number), called = called, lane = message.lane, priority = 0 }
+  if type(call) == 'string' then task.call = call end
+  if type(options) == 'table' then
+    if options.lane and not is_lane(options.lane) then error('expected a lane of capability names', 0) end
+    task.lane = options.lane or task.lane
+    task.priority = option(options, 'priority', -1000, 1000) or 0
+    if options.object then
+      if not is_id(options.object) then error('expected an object id', 0) end
+      task.object, task.size = options.object, option(options, 'size', 0, 1e14) or 0
+    end
+    task.retries, task.retry_delay, task.max_deaths = option(options, 'retries', 0, 1e9), option(options, 'retry_delay_ms', 0, 1e11), option(options, 'max_deaths', 1, 1e9)
+    if type(options.run) == 'table' and next(options.run) then task.run = cjson.encode(options.run) end
+    if type(options.dependencies) == 'table' and #options.dependencies > 0 then
+      local seen = {}
+      task.needs = {}
+      for _, dependency in ipairs(options.dependencies) do
+        if not is_id(dependency) or split_id(dependency) ~= client then error('expected dependencies to be tasks of the same client', 0) end
+        if not seen[dependency] then task.needs[#task.needs + 1] = dependency end
+        seen[dependency] = true
+      end
+    end
+  end
+  if not task.call and not task.object then error('expected a call', 0) end
+  return task
+end
+
+-- Enters the task behind its dependencies. Answers the number that are not finished yet, or nil when the task
+-- cannot wait for them: then it is not accepted.
+local function wait_for(task)
+  local left, gone, ended = 0, {}, nil
+  local states = {}
+  for i, dependency in ipairs(task.needs) do
+    local state = redis.call('HGET', key_task(dependency), 'state')
+    states[i] = state
+    if not state then
+      gone[#gone + 1] = dependency
+    elseif TERMINAL[state] and state ~= 'success' then
+      ended = dependency
+    end
+  end
+  if ended then
+    local state = redis.call('HGET', key_task(ended), 'state')
+    local canceled = state == 'canceled' or state == 'canceled_not_found'
+    finish(task.id, nil, canceled and 'canceled' or 'failed', { name = task.called.name }, { payload = redis.call('GET', key_value(ended)) or 'null', because = ended })
+    return nil
+  end
+  if #gone > 0 then
+    missing[#missing + 1] = { task.number, gone }
+    return nil
+  end
+  for i, dependency in ipairs(task.needs) do
+    redis.call('HINCRBY', key_task(dependency), 'users', 1)
+    redis.call('HSET', key_task(dependency), 'more', 1)
+    if states[i] ~= 'success' then
+      redis.call('SADD', key_dependents(dependency), task.id)
+      left = left + 1
+    end
+  end
+  return left
+end
+
+local function enter(task)
+  local lane = lane_of(task.lane)
+  local called = task.called
+  if (message.again or task.number <= greatest) and redis.call('EXISTS', key_task(task.id)) == 1 then
+    count('refused:tasks:known', 1)
+    return
+  end
+  if task.object and not has_object(task.object) then
+    lost[#lost + 1] = task.number
+    return
+  end
+  local left = 0
+  if task.needs then
+    left = wait_for(task)
+    if not left then return end
+  end
+  if task.object then keep_object(task.object) end
+  if task.number > last and task.number + lane.base < lane.reached then
+    lane.base = lane.reached - task.number
+    lane.moved = true
+  end
+  local order = lane.base + task.number
+  local fields = { 'function', called.id, 'name', called.name, 'lane', task.lane, 'order', order, 'submitted', now }
+  local function set(name, value)
+    if value then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = value
+    end
+  end
+  local more = task.object or task.run or task.needs or task.retries or task.max_deaths
+  local record = { ['function'] = called.id, name = called.name, call = task.call }
+  if task.call then
+    if #task.call <= 64 then
+      set('call', task.call)
+    else
+      redis.call('SET', key_payload(task.id), task.call)
+      set('payload', #task.call)
+      more = true
+    end
+  end
+  if task.priority ~= 0 then set('priority', task.priority) end
+  if more then
+    set('more', 1)
+    set('object', task.object)
+    set('size', task.size)
+    set('options', task.run)
+    set('retries', task.retries)
+    set('retry_delay', task.retry_delay)
+    set('max_deaths', task.max_deaths)
+    if task.needs then
+      set('needs', table.concat(task.needs, ' '))
+      set('dependencies', left)
+    end
+    if task.object or task.run or task.needs then
+      record.more, record.object, record.size, record.options = 1, task.object, task.size, task.run
+      record.needs = task.needs and table.concat(task.needs, ' ')
+    end
+  end
+  accepted[#accepted + 1] = task.id
+  if task.number > greatest then greatest = task.number end
+  local worker = left == 0 and lane.workers and least_loaded(lane.workers)
+  if worker then
+    local at = add_entry(worker, task.id, record, 1)
+    redis.call('HSET', key_task(task.id), 'state', 'running', 'attempt', 1, 'worker', worker.id, 'entry', at, unpack(fields))
+    if order > lane.reached then
+      lane.reached = order
+      lane.advanced = true
+    end
+    change(task.id, nil, 'running', 1, worker.id, called.name)
+    return
+  end
+  redis.call('HSET', key_task(task.id), 'state', 'inactive', unpack(fields))
+  change(task.id, nil, 'inactive', 0, nil, called.name)
+  if left == 0 then
+    local ready = lane.ready
+    ready[#ready + 1] = order - task.priority * PRIORITY_STEP
+    ready[#ready + 1] = task.id
+    -- What comes later in this batch must not overtake it.
+    lane.workers = nil
+  end
+end
+
+for _, row in ipairs(message.tasks) do
+  local sound, task = pcall(check, row)
+  if not sound then
+    quarantine(task, row)
+    if type(row) == 'table' and is_whole(row[1], 0, 1e10) then broken[#broken + 1] = row[1] end
+  elseif not task.called.usable then
+    lost[#lost + 1] = task.number
+  else
+    enter(task)
+  end
+end
+
+local client_fields = {}
+if greatest > last then client_fields[1], client_fields[2] = 'last', greatest end
+for name, lane in pairs(lanes) do
+  if lane.moved then
+    client_fields[#client_fields + 1] = 'base:' .. name
+    client_fields[#client_fields + 1] = lane.base
+  end
+  if #lane.ready > 0 then redis.call('ZADD', key_ready(name), unpack(lane.ready)) end
+  if lane.advanced then redis.call('HSET', key_lanes(), name, lane.reached) end
+end
+if #client_fields > 0 then redis.call('HSET', key_client(client), unpack(client_fields)) end
+if #accepted > 0 then redis.call('SADD', key_client_tasks(client), unpack(accepted)) end
+refuse(broken, 'the call could not be understood; see the quarantine stream')
+refuse(lost, 'object: a function or call that the task names is gone from Redis')
+if #missing > 0 then notify(client, 'missing', cjson.encode({ tasks = missing })) end
+settle(now)
+return 'applied'

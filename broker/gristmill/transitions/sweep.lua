@@ -1,0 +1,27 @@
+-- sweep: advances the observed clock and ends the leases that have run out. The clock moves by at most twice the
+-- period, so that after an hour without schedulers, or a frozen Redis, nobody expires at once.
+-- KEYS: prefix
+-- ARGV: period_ms
+-- RETURNS: swept
+-- @include clock
+local LIMIT = 50
+-- An entry that only a newer scheduler understands may lie there for long.
+local PATIENCE_MS = 60000
+local now = now_ms()
+local swept = tonumber(redis.call('HGET', key_clock(), 'swept') or now)
+local elapsed = math.max(0, math.min(now - swept, 2 * tonumber(period_ms)))
+redis.call('HSET', key_clock(), 'swept', now)
+local observed = redis.call('HINCRBY', key_clock(), 'observed', elapsed)
+-- Heartbeats that wait count first: nobody expires while old ones are unread.
+local waiting = redis.call('XRANGE', key_heartbeats(), '-', '+', 'COUNT', 1)[1]
+local age = waiting and now - tonumber(string.match(waiting[1], '^%d+')) or 0
+if age > tonumber(period_ms) and age < PATIENCE_MS then return 'swept' end
+for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key_workers(), '-inf', observed, 'LIMIT', 0, LIMIT)) do
+  redis.call('ZREM', key_workers(), worker)
+  redis.call('XADD', key_continued(), '*', 'end_worker', cjson.encode({ version = 1, worker = worker, reason = 'expired' }))
+end
+for _, client in ipairs(redis.call('ZRANGEBYSCORE', key_clients(), '-inf', observed, 'LIMIT', 0, LIMIT)) do
+  redis.call('ZREM', key_clients(), client)
+  redis.call('XADD', key_continued(), '*', 'end_client', cjson.encode({ version = 1, client = client }))
+end
+return 'swept'

@@ -1,0 +1,17 @@
+-- trim: keeps the newest changes of `events`. Entries hold 1 to 100 changes, so length says little: each carries the
+-- running number of its last change.
+-- KEYS: prefix
+-- ARGV: keep
+-- RETURNS: trimmed
+local LIMIT = 500
+local newest = tonumber(redis.call('HGET', key_counts(), 'events') or '0')
+local old
+for _, found in ipairs(redis.call('XRANGE', key_events(), '-', '+', 'COUNT', LIMIT)) do
+  if tonumber(found[2][2]) > newest - tonumber(keep) then break end
+  old = found[1]
+end
+if old then
+  local ms, sequence = string.match(old, '^(%d+)-(%d+)$')
+  redis.call('XTRIM', key_events(), 'MINID', '=', ms .. '-' .. string.format('%d', sequence + 1))
+end
+return 'trimmed'
