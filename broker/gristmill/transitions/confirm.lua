@@ -14,23 +14,23 @@ count('requests:confirms', 1)
 local worker_id = message.worker
 local function apply(confirm)
   local id = confirm.task
-  local facts = redis.call('HMGET', key_task(id), 'state', 'attempt', 'worker', 'entry', 'name', 'submitted', 'assigned', 'more', 'request')
-  if facts[3] ~= worker_id or tonumber(facts[2]) ~= confirm.attempt or tonumber(facts[9] or '0') ~= confirm.request then
+  local record = record_assigned(id, worker_id, confirm.attempt)
+  if not record or record.request ~= confirm.request then
     count('stale:confirms', 1)
     return
   end
-  local to = transition(facts[1], EVENTS[confirm.answer])
+  local to = transition(record.state, EVENTS[confirm.answer])
   if not to then return end
   if to == 'running' then
     redis.call('HSET', key_task(id), 'state', to)
-    change(id, facts[1], to, confirm.attempt, worker_id, facts[5])
+    change(id, record.state, to, record.attempt, worker_id, record.name)
     return
   end
-  free_entry(worker_id, facts[4])
+  free_entry(worker_id, record.entry)
   if to == 'inactive' then
-    requeue(id, facts[1], to, confirm.attempt, facts[5])
+    requeue(id, record, to)
   else
-    finish(id, facts[1], to, { attempt = confirm.attempt, worker = worker_id, name = facts[5], submitted = tonumber(facts[6]), assigned = tonumber(facts[7]), more = facts[8] }, {})
+    finish(id, record, to, {})
   end
 end
 for _, confirm in ipairs(message.confirms) do

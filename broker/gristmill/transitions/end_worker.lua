@@ -40,23 +40,21 @@ if worker then
 end
 local function move_on(at, task, executing)
   free_entry(id, at)
-  local facts = redis.call('HMGET', key_task(task), 'state', 'attempt', 'worker', 'entry', 'name', 'submitted', 'assigned', 'more')
-  if facts[3] ~= id or facts[4] ~= at then return end
-  local attempt = tonumber(facts[2])
-  local record = { attempt = attempt, worker = id, name = facts[5], submitted = tonumber(facts[6]), assigned = tonumber(facts[7]), more = facts[8] }
-  local to = transition(facts[1], 'WorkerDisconnect')
+  local record = record_of(task)
+  if not record or record.worker ~= id or record.entry ~= at then return end
+  local to = transition(record.state, 'WorkerDisconnect')
   if not to then return end
-  if TERMINAL[to] then return finish(task, facts[1], to, record, {}) end
+  if TERMINAL[to] then return finish(task, record, to, {}) end
   local deaths = 0
   if executing then
     deaths = redis.call('HINCRBY', key_task(task), 'deaths', 1)
     local most = tonumber(redis.call('HGET', key_task(task), 'max_deaths') or DEFAULT_MAX_DEATHS)
     if deaths >= most then
       local text = 'executing it has ended with the loss of ' .. deaths .. ' workers; the last was ' .. id
-      return finish(task, facts[1], transition(to, 'SchedulerHasNoTask'), record, { payload = cjson.encode({ error = 'WorkerDiedError', message = text }), error = cjson.encode(text) })
+      return finish(task, record, transition(to, 'SchedulerHasNoTask'), { payload = cjson.encode({ error = 'WorkerDiedError', message = text }), error = cjson.encode(text) })
     end
   end
-  requeue(task, facts[1], transition(to, 'SchedulerHasTask'), attempt, facts[5])
+  requeue(task, record, transition(to, 'SchedulerHasTask'))
 end
 local seen = {}
 if first and message.reason ~= 'left' then

@@ -8,8 +8,7 @@ local LIMIT = 200
 local now = now_ms()
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', key_delayed(), '-inf', now, 'LIMIT', 0, LIMIT)) do
   redis.call('ZREM', key_delayed(), id)
-  local place = redis.call('HMGET', key_task(id), 'lane', 'order', 'priority')
-  if place[1] then enqueue(id, place[1], tonumber(place[2]), place[3]) end
+  if redis.call('EXISTS', key_task(id)) == 1 then enqueue(id) end
 end
 settle(now)
 return 'promoted'

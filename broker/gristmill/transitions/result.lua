@@ -34,21 +34,20 @@ local function payload_json(payload)
 end
 local function whole(value)
   if type(value) ~= 'number' or value < 0 or value > 1e14 then error('expected a number', 0) end
-  return math.floor(value)
+  return string.format('%d', value)
 end
 local function check(row)
   if type(row) ~= 'table' then error('expected a row', 0) end
   if not is_id(row[1]) or type(row[2]) ~= 'number' or not EVENTS[row[3]] then error('expected task, attempt and status', 0) end
-  local outcome = { duration = whole(row[5]), cpu = whole(row[6]), memory = whole(row[7]) }
+  local outcome = { duration = row[5], measured = whole(row[5]) .. ',' .. whole(row[6]) .. ',' .. whole(row[7]) }
   outcome.payload, outcome.object = payload_json(row[4])
   if row[8] and row[8] ~= null then outcome.error = cjson.encode(cut(tostring(row[8]), 300)) end
   return row[1], row[2], EVENTS[row[3]], outcome
 end
 
 local function apply(id, attempt, event, outcome)
-  local facts = redis.call('HMGET', key_task(id), 'state', 'attempt', 'worker', 'entry', 'name', 'submitted', 'assigned', 'more')
-  local state = facts[1]
-  if not state or facts[3] ~= worker_id or tonumber(facts[2]) ~= attempt then
+  local record = record_assigned(id, worker_id, attempt)
+  if not record then
     count('stale:outcomes', 1)
     return
   end
@@ -56,19 +55,19 @@ local function apply(id, attempt, event, outcome)
     local left = tonumber(redis.call('HGET', key_task(id), 'retries') or '0')
     if left <= 0 then event = 'ResultFailed' end
   end
-  local to = transition(state, event)
+  local to = transition(record.state, event)
   if not to then return end
   if worker then
     measured, total = measured + 1, total + outcome.duration
   end
-  free_entry(worker_id, facts[4])
+  free_entry(worker_id, record.entry)
   if to == 'inactive' then
     redis.call('HINCRBY', key_task(id), 'retries', -1)
     local delay = tonumber(redis.call('HGET', key_task(id), 'retry_delay') or '0')
     if delay > 0 then
-      delay_task(id, state, to, attempt, facts[5], now + delay)
+      delay_task(id, record, to, now + delay)
     else
-      requeue(id, state, to, attempt, facts[5])
+      requeue(id, record, to)
     end
     return
   end
@@ -80,12 +79,12 @@ local function apply(id, attempt, event, outcome)
         redis.call('SADD', key_client_objects(client), outcome.object)
       end
     else
-      to = transition(state, 'ResultFailed')
+      to = transition(record.state, 'ResultFailed')
       outcome.object = nil
       outcome.payload = cjson.encode({ error = 'MissingObjectError', message = 'the result was gone from Redis before it was accepted' })
     end
   end
-  finish(id, state, to, { attempt = attempt, worker = worker_id, name = facts[5], submitted = tonumber(facts[6]), assigned = tonumber(facts[7]), more = facts[8] }, outcome)
+  finish(id, record, to, outcome)
   if outcome.object and redis.call('EXISTS', key_holders(outcome.object)) == 0 then free_object(outcome.object) end
 end
 

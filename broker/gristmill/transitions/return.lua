@@ -12,18 +12,18 @@ if not accept() then return 'duplicate' end
 count('requests:returned', 1)
 local worker_id = message.worker
 local function apply(id, attempt)
-  local facts = redis.call('HMGET', key_task(id), 'state', 'attempt', 'worker', 'entry', 'name', 'submitted', 'assigned', 'more')
-  if facts[3] ~= worker_id or tonumber(facts[2]) ~= attempt then
+  local record = record_assigned(id, worker_id, attempt)
+  if not record then
     count('stale:returned', 1)
     return
   end
-  local to = transition(facts[1], 'TaskReturned')
+  local to = transition(record.state, 'TaskReturned')
   if not to then return end
-  free_entry(worker_id, facts[4])
+  free_entry(worker_id, record.entry)
   if to == 'inactive' then
-    requeue(id, facts[1], to, attempt, facts[5])
+    requeue(id, record, to)
   else
-    finish(id, facts[1], to, { attempt = attempt, worker = worker_id, name = facts[5], submitted = tonumber(facts[6]), assigned = tonumber(facts[7]), more = facts[8] }, {})
+    finish(id, record, to, {})
   end
 end
 for _, pair in ipairs(message.tasks) do

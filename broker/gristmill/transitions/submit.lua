@@ -34,6 +34,7 @@ if batch == applied + 1 then
   redis.call('HSET', key_client(client), 'batch', applied)
 end
 local now = now_ms()
+local submitted = string.format('%d', now)
 redis.call('ZADD', key_clients(), 'XX', observed_ms() + tonumber(facts[3]), client)
 
 local function refuse(numbers, reason)
@@ -166,7 +167,7 @@ local function wait_for(task)
   if ended then
     local state = redis.call('HGET', key_task(ended), 'state')
     local canceled = state == 'canceled' or state == 'canceled_not_found'
-    finish(task.id, nil, canceled and 'canceled' or 'failed', { name = task.called.name }, { payload = redis.call('GET', key_value(ended)) or 'null', because = ended })
+    finish(task.id, { name = task.called.name }, canceled and 'canceled' or 'failed', { payload = redis.call('GET', key_value(ended)) or 'null', because = ended })
     return nil
   end
   if #gone > 0 then
@@ -182,6 +183,39 @@ local function wait_for(task)
     end
   end
   return left
+end
+
+-- The record of a task as it will lie in Redis; `more` says that there are fields beyond the usual.
+local function new_record(task, order, left)
+  local record = { ['function'] = task.called.id, name = task.called.name, lane = task.lane, order = order, submitted = submitted, call = task.call }
+  if task.call and #task.call > 64 then
+    -- A longer field would make Redis unpack the whole hash, to more than twice its size.
+    redis.call('SET', key_payload(task.id), task.call)
+    record.call, record.payload, record.more = nil, #task.call, 1
+  end
+  if task.object or task.run or task.needs or task.retries or task.max_deaths or task.priority ~= 0 then
+    record.more, record.object, record.size, record.options = 1, task.object, task.size, task.run
+    record.retries, record.retry_delay, record.max_deaths = task.retries, task.retry_delay, task.max_deaths
+    if task.priority ~= 0 then record.priority = task.priority end
+    if task.needs then record.needs, record.dependencies = table.concat(task.needs, ' '), left end
+  end
+  return record
+end
+local function write_record(id, record)
+  if not record.more then
+    if record.entry then
+      redis.call('HSET', key_task(id), 'state', 'running', 'attempt', '1', 'worker', record.worker, 'entry', record.entry, 'function', record['function'], 'name', record.name, 'lane', record.lane, 'order', record.order, 'submitted', submitted, 'call', record.call)
+    else
+      redis.call('HSET', key_task(id), 'state', 'inactive', 'function', record['function'], 'name', record.name, 'lane', record.lane, 'order', record.order, 'submitted', submitted, 'call', record.call)
+    end
+    return
+  end
+  local fields = {}
+  for name, value in pairs(record) do
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  redis.call('HSET', key_task(id), unpack(fields))
 end
 
 local function enter(task)
@@ -206,57 +240,23 @@ local function enter(task)
     lane.moved = true
   end
   local order = lane.base + task.number
-  local fields = { 'function', called.id, 'name', called.name, 'lane', task.lane, 'order', order, 'submitted', now }
-  local function set(name, value)
-    if value then
-      fields[#fields + 1] = name
-      fields[#fields + 1] = value
-    end
-  end
-  local more = task.object or task.run or task.needs or task.retries or task.max_deaths
-  local record = { ['function'] = called.id, name = called.name, call = task.call }
-  if task.call then
-    if #task.call <= 64 then
-      set('call', task.call)
-    else
-      redis.call('SET', key_payload(task.id), task.call)
-      set('payload', #task.call)
-      more = true
-    end
-  end
-  if task.priority ~= 0 then set('priority', task.priority) end
-  if more then
-    set('more', 1)
-    set('object', task.object)
-    set('size', task.size)
-    set('options', task.run)
-    set('retries', task.retries)
-    set('retry_delay', task.retry_delay)
-    set('max_deaths', task.max_deaths)
-    if task.needs then
-      set('needs', table.concat(task.needs, ' '))
-      set('dependencies', left)
-    end
-    if task.object or task.run or task.needs then
-      record.more, record.object, record.size, record.options = 1, task.object, task.size, task.run
-      record.needs = task.needs and table.concat(task.needs, ' ')
-    end
-  end
   accepted[#accepted + 1] = task.id
   if task.number > greatest then greatest = task.number end
+  local record = new_record(task, string.format('%d', order), left)
   local worker = left == 0 and lane.workers and least_loaded(lane.workers)
   if worker then
-    local at = add_entry(worker, task.id, record, 1)
-    redis.call('HSET', key_task(task.id), 'state', 'running', 'attempt', 1, 'worker', worker.id, 'entry', at, unpack(fields))
+    record.entry = add_entry(worker, task.id, record, '1')
+    record.state, record.attempt, record.worker = 'running', '1', worker.id
     if order > lane.reached then
       lane.reached = order
       lane.advanced = true
     end
-    change(task.id, nil, 'running', 1, worker.id, called.name)
-    return
+    write_record(task.id, record)
+    return change(task.id, nil, 'running', '1', worker.id, called.name)
   end
-  redis.call('HSET', key_task(task.id), 'state', 'inactive', unpack(fields))
-  change(task.id, nil, 'inactive', 0, nil, called.name)
+  record.state = 'inactive'
+  write_record(task.id, record)
+  change(task.id, nil, 'inactive', '0', nil, called.name)
   if left == 0 then
     local ready = lane.ready
     ready[#ready + 1] = order - task.priority * PRIORITY_STEP

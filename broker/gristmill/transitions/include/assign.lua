@@ -54,7 +54,7 @@ local function assign(worker, id, now)
     local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'size', 'options', 'needs')
     record.payload, record.object, record.size, record.options, record.needs = more[1], more[2], more[3], more[4], more[5]
   end
-  local attempt = tonumber(facts[5] or '0') + 1
+  local attempt = string.format('%d', (facts[5] or 0) + 1)
   local at = add_entry(worker, id, record, attempt)
   redis.call('HSET', key_task(id), 'state', to, 'attempt', attempt, 'worker', worker.id, 'entry', at, 'assigned', now)
   change(id, facts[1], to, attempt, worker.id, record.name)

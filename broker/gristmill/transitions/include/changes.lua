@@ -1,5 +1,6 @@
 -- changes: what this script has changed, collected here and written once at its end:
 -- counts, one entry of events, one inbox entry for each client.
+-- Numbers in rows come as text wherever they are text already: turning a number into text costs as much as a lookup.
 local counts, change_rows, inbox_rows, notices = {}, {}, {}, {}
 local change_workers, worker_index, change_functions, function_index = {}, {}, {}, {}
 local function count(field, amount)
@@ -17,11 +18,11 @@ local function count_function(name, state)
   states[state] = (states[state] or 0) + 1
 end
 local function index_of(value, list, index)
-  if not value or value == '' then return -1 end
+  if not value or value == '' then return '-1' end
   local at = index[value]
   if not at then
-    at = #list
-    list[at + 1] = value
+    at = string.format('%d', #list)
+    list[#list + 1] = value
     index[value] = at
   end
   return at
@@ -32,9 +33,10 @@ local function change(task, from, to, attempt, worker, name, tail)
   count('state:' .. to, 1)
   change_rows[#change_rows + 1] = '["' .. task .. '","' .. to .. '",' .. attempt .. ',' .. index_of(worker, change_workers, worker_index) .. ',' .. index_of(name, change_functions, function_index) .. (tail or '') .. ']'
 end
+-- The client of a task, and its number as text without leading zeros: the two halves of its id.
 local function split_id(task)
   local dot = string.find(task, '.', 1, true)
-  return string.sub(task, 1, dot - 1), tonumber(string.sub(task, dot + 1))
+  return string.sub(task, 1, dot - 1), string.sub(task, string.find(task, '[^0]', dot + 1) or -1)
 end
 -- Adds a row to the client's next inbox entry. Rows of one entry come from one worker, or from none.
 local function tell_outcome(client, worker, row)

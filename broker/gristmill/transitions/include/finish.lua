@@ -3,6 +3,7 @@
 -- @include transition
 -- @include requeue
 -- @include objects
+-- @include record
 local RESOLVE_LIMIT = 500
 local doomed, forgotten, downstream = {}, {}, {}
 local function forget(id)
@@ -30,17 +31,17 @@ local function drop_use(dependency)
     end
   end
 end
--- `outcome` is {payload = JSON text, duration, cpu, memory, error = JSON text, because}; all may be absent.
--- `record` is {attempt, worker, name, submitted, assigned, more}.
-local function finish(id, from, to, record, outcome)
+-- `outcome` is {payload = JSON text, measured = duration, cpu and memory as JSON text, error = JSON text, because}; all may be absent.
+-- `record` is what `record_of` answers; a task that was never recorded has at least a name.
+local function finish(id, record, to, outcome)
   local client, number = split_id(id)
-  local attempt = record.attempt or 0
-  local duration, cpu, memory = outcome.duration or 0, outcome.cpu or 0, outcome.memory or 0
+  local attempt = record.attempt or '0'
+  local measured = outcome.measured or '0,0,0'
   local wait = 0
-  if record.assigned and record.submitted then wait = math.max(0, record.assigned - record.submitted) end
+  if record.assigned then wait = math.max(0, record.assigned - (record.submitted or record.assigned)) end
   local payload = outcome.payload or 'null'
-  tell_outcome(client, record.worker or '', '[' .. number .. ',' .. attempt .. ',"' .. to .. '",' .. payload .. ',' .. duration .. ',' .. cpu .. ',' .. memory .. ',' .. wait .. (outcome.because and ',"' .. outcome.because .. '"' or '') .. ']')
-  change(id, from, to, attempt, record.worker, record.name, ',' .. duration .. ',' .. cpu .. ',' .. memory .. (outcome.error and ',' .. outcome.error or ''))
+  tell_outcome(client, record.worker or '', '[' .. number .. ',' .. attempt .. ',"' .. to .. '",' .. payload .. ',' .. measured .. ',' .. wait .. (outcome.because and ',"' .. outcome.because .. '"' or '') .. ']')
+  change(id, record.state, to, attempt, record.worker, record.name, ',' .. measured .. (outcome.error and ',' .. outcome.error or ''))
   count_function(record.name or '', to)
   if not record.more then return forget(id) end
   local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'needs', 'users', 'nested')
@@ -72,18 +73,16 @@ local function resolve(id, budget)
   local state = redis.call('HGET', key_task(id), 'state')
   local waiting = redis.call('SPOP', key_dependents(id), budget)
   for _, dependent in ipairs(waiting) do
-    local facts = redis.call('HMGET', key_task(dependent), 'state', 'name', 'lane', 'order', 'priority', 'attempt', 'submitted')
-    if facts[1] then
+    local record = record_of(dependent)
+    if record then
       if state == 'success' then
-        if redis.call('HINCRBY', key_task(dependent), 'dependencies', -1) == 0 and facts[1] == 'inactive' then
-          enqueue(dependent, facts[3], tonumber(facts[4]), facts[5])
-        end
+        if redis.call('HINCRBY', key_task(dependent), 'dependencies', -1) == 0 and record.state == 'inactive' then enqueue(dependent) end
       else
         local canceled = state == 'canceled' or state == 'canceled_not_found'
-        local to = transition(facts[1], canceled and 'DependencyCanceled' or 'DependencyFailed')
+        local to = transition(record.state, canceled and 'DependencyCanceled' or 'DependencyFailed')
         if to then
           local payload = redis.call('GET', key_value(id))
-          finish(dependent, facts[1], to, { attempt = tonumber(facts[6] or '0'), name = facts[2], submitted = tonumber(facts[7] or '0'), more = '1' }, { payload = payload or 'null', because = id, error = cjson.encode('a dependency ended: ' .. id) })
+          finish(dependent, record, to, { payload = payload or 'null', because = id, error = cjson.encode('a dependency ended: ' .. id) })
         end
       end
     end

@@ -1,9 +1,10 @@
 -- requeue: an assigned task goes back to its lane, to its old place.
 local PRIORITY_STEP = 4398046511104
 local waiting_lanes = {}
-local function enqueue(id, lane, order, priority)
-  redis.call('ZADD', key_ready(lane), order - (tonumber(priority or '0') * PRIORITY_STEP), id)
-  waiting_lanes[lane] = true
+local function enqueue(id)
+  local place = redis.call('HMGET', key_task(id), 'lane', 'order', 'priority')
+  redis.call('ZADD', key_ready(place[1]), place[2] - (place[3] or 0) * PRIORITY_STEP, id)
+  waiting_lanes[place[1]] = true
 end
 -- Clients made inside a task end with that attempt.
 local function end_nested(nested)
@@ -16,15 +17,14 @@ local function unassign(id, to)
   redis.call('HSET', key_task(id), 'state', to)
   redis.call('HDEL', key_task(id), 'worker', 'entry', 'assigned', 'request', 'nested')
 end
-local function requeue(id, from, to, attempt, name)
+local function requeue(id, record, to)
   unassign(id, to)
-  local place = redis.call('HMGET', key_task(id), 'lane', 'order', 'priority')
-  enqueue(id, place[1], tonumber(place[2]), place[3])
-  change(id, from, to, attempt, nil, name)
+  enqueue(id)
+  change(id, record.state, to, record.attempt, nil, record.name)
 end
 -- A retry that is not yet due waits in `delayed`; a duty brings it back.
-local function delay_task(id, from, to, attempt, name, due)
+local function delay_task(id, record, to, due)
   unassign(id, to)
   redis.call('ZADD', key_delayed(), due, id)
-  change(id, from, to, attempt, nil, name)
+  change(id, record.state, to, record.attempt, nil, record.name)
 end

@@ -2,6 +2,7 @@
 -- @include entries
 -- @include requeue
 -- @include transition
+-- @include record
 local function last_delivered(tasks)
   local groups = redis.pcall('XINFO', 'GROUPS', tasks)
   if groups.err then return end
@@ -18,15 +19,12 @@ local function return_unread(worker, most)
   if not after then return 0 end
   for _, item in ipairs(redis.call('XREVRANGE', worker.tasks, '+', '(' .. after, 'COUNT', most)) do
     local id = item[2][2]
-    local facts = redis.call('HMGET', key_task(id), 'state', 'attempt', 'worker', 'entry', 'name')
+    local record = record_of(id)
     free_entry(worker.id, item[1])
     taken = taken + 1
-    if facts[3] == worker.id and facts[4] == item[1] then
-      if facts[1] == 'running' then
-        requeue(id, 'running', transition(transition('running', 'BalanceTaskCancel'), 'CancelConfirmCanceled'), tonumber(facts[2]), facts[5])
-      elseif facts[1] == 'balance_canceling' then
-        requeue(id, facts[1], transition(facts[1], 'CancelConfirmCanceled'), tonumber(facts[2]), facts[5])
-      end
+    if record and record.worker == worker.id and record.entry == item[1] then
+      local asked = record.state == 'running' and transition(record.state, 'BalanceTaskCancel') or record.state
+      requeue(id, record, transition(asked, 'CancelConfirmCanceled'))
     end
   end
   write_freed()

@@ -1,0 +1,11 @@
+-- record: a task as a script sees it: nil when there is no record.
+local function record_of(id)
+  local facts = redis.call('HMGET', key_task(id), 'state', 'attempt', 'worker', 'entry', 'name', 'submitted', 'assigned', 'more', 'request')
+  if not facts[1] then return nil end
+  return { state = facts[1], attempt = facts[2] or '0', worker = facts[3] or '', entry = facts[4], name = facts[5] or '', submitted = facts[6], assigned = facts[7], more = facts[8], request = tonumber(facts[9] or 0) }
+end
+-- The record when the task is assigned to that worker under that attempt: what names anything else is stale.
+local function record_assigned(id, worker, attempt)
+  local record = record_of(id)
+  if record and record.worker == worker and tonumber(record.attempt) == attempt then return record end
+end
