@@ -57,7 +57,7 @@ class Keys:
         return f"{self.prefix}cancels"
 
     def heartbeats(self) -> str:
-        """stream, group `schedulers`: requests: renewals of clients and workers; registration, drain and leave of workers; trimmed, the newest entry counts."""
+        """stream, group `schedulers`: requests: renewals; registration, drain and leave of workers; trimmed."""
         return f"{self.prefix}heartbeats"
 
     def continued(self) -> str:
@@ -97,7 +97,7 @@ class Keys:
         return f"{self.prefix}ready:{lane}"
 
     def load(self, lane: str) -> str:
-        """sorted set by outstanding tasks per processor: workers able to serve the lane; a full one stands 1,000,000 higher."""
+        """sorted set by outstanding tasks per processor: workers that can serve the lane; a full one 1,000,000 higher."""
         return f"{self.prefix}load:{lane}"
 
     def workers(self) -> str:
@@ -140,17 +140,17 @@ class Keys:
         """stream: what the client is told: registered, outcomes, refused, missing, unknown."""
         return f"{self.prefix}client:{client}:inbox"
 
-    def object(self, object: str) -> str:
+    def object(self, object_id: str) -> str:
         """string: a function, a large call or a large result; its id ends in the number of chunks."""
-        return f"{self.prefix}object:{object}"
+        return f"{self.prefix}object:{object_id}"
 
-    def object_chunk(self, object: str, chunk: str) -> str:
+    def object_chunk(self, object_id: str, chunk: str) -> str:
         """string: chunk 1, 2, ... of a large object (chunk 0 lies under the object's own key)."""
-        return f"{self.prefix}object:{object}:{chunk}"
+        return f"{self.prefix}object:{object_id}:{chunk}"
 
-    def holders(self, object: str) -> str:
+    def holders(self, object_id: str) -> str:
         """set: the clients and tasks that still need the object."""
-        return f"{self.prefix}holders:{object}"
+        return f"{self.prefix}holders:{object_id}"
 
     def schedulers(self) -> str:
         """sorted set by last report (Redis clock, ms): scheduler replicas."""
@@ -165,7 +165,7 @@ class Keys:
         return f"{self.prefix}lease:{duty}"
 
     def clock(self) -> str:
-        """hash: the observed clock: `observed` advances (ms) only while schedulers sweep; `swept` is when they last did."""
+        """hash: the observed clock: `observed` (ms) advances only while schedulers sweep; `swept`: the last time."""
         return f"{self.prefix}clock"
 
     def quarantine(self) -> str:
@@ -209,6 +209,6 @@ def key_kinds() -> list[KeyKind]:
     return kinds
 
 
-def object_chunks(object: str) -> int:
+def object_chunks(object_id: str) -> int:
     """The number of chunks an object has, read off the end of its id (`abc.f3-2` has two)."""
-    return int(object.rpartition("-")[2])
+    return int(object_id.rpartition("-")[2])

@@ -11,7 +11,7 @@ Every body carries `version`. A script that meets a newer version leaves the ent
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -69,6 +69,7 @@ class Message(BaseModel):
 
 # --- payloads ---------------------------------------------------------------------------------------------
 
+
 class ObjectPayload(BaseModel):
     """Bytes that lie in Redis as an object."""
 
@@ -85,7 +86,7 @@ class ErrorPayload(BaseModel):
     message: str
 
 
-Payload = Union[str, ObjectPayload, ErrorPayload]
+Payload = str | ObjectPayload | ErrorPayload
 """A value or an exception: base64 of its bytes, or an object, or an error by name.
 
 The bytes of a value are a pickle. The bytes of a failure are JSON (`Failure`), so that its text can be read
@@ -102,11 +103,12 @@ class Failure(BaseModel):
     message: str
     traceback: str
     """The remote traceback as text, chained exceptions and notes included."""
-    pickle: Union[str, None] = None
+    pickle: str | None = None
     """Base64 of the pickled exception, when it survives a round trip through pickle."""
 
 
 # --- from clients -----------------------------------------------------------------------------------------
+
 
 class ClientMessage(Message):
     """`client`: a client registers. Answered in its inbox by `registered`."""
@@ -122,7 +124,7 @@ class ClientMessage(Message):
     """Version of Gristmill."""
     lease_ms: int = 120_000
     name: str = ""
-    parent: Union[str, None] = None
+    parent: str | None = None
     """The task inside which this client was made: it ends with that task's attempt."""
     parent_attempt: int = 0
 
@@ -202,6 +204,7 @@ class ClientBeatMessage(Message):
 
 
 # --- from workers -----------------------------------------------------------------------------------------
+
 
 class WorkerMessage(Message):
     """`worker`: a worker registers. Answered in its control stream by `registered`; it sends nothing else before."""
@@ -305,6 +308,7 @@ class LeaveMessage(Message):
 
 # --- to workers: control stream ---------------------------------------------------------------------------
 
+
 class Control(str, Enum):
     """What a worker is told, one kind a field name."""
 
@@ -324,6 +328,7 @@ class Control(str, Enum):
 
 # --- to clients: inbox ------------------------------------------------------------------------------------
 
+
 class Notice(str, Enum):
     """What a client is told, one kind a field name."""
 
@@ -334,7 +339,7 @@ class Notice(str, Enum):
     REFUSED = "refused"
     """{"reason": text, "tasks": [numbers]}: not accepted; `intake: ...` when the intake is closed."""
     MISSING = "missing"
-    """{"tasks": [[number, [dependency ids]], ...]}: those dependencies are finished and gone; send again with values."""
+    """{"tasks": [[number, [ids]], ...]}: those dependencies are finished and gone: send again with values."""
     UNKNOWN = "unknown"
     """{"tasks": [numbers]}: a cancel named tasks nobody knows; their outcome is earlier in the inbox or expired."""
 

@@ -37,7 +37,7 @@ def remove_dead_consumers(replica: Replica) -> None:
     for name in REQUEST_STREAMS:
         stream = getattr(replica.keys, name)()
         for facts in replica.connection.request("XINFO", "CONSUMERS", stream, GROUP_SCHEDULERS):
-            fields = dict(zip(facts[::2], facts[1::2]))
+            fields = dict(zip(facts[::2], facts[1::2], strict=True))
             if fields[b"idle"] > CONSUMER_IDLE_MS and fields[b"name"] != replica.id.encode():
                 command = replica.scripts.request_duty("remove_consumer", stream, fields[b"name"], CONSUMER_IDLE_MS)
                 replica.scripts.apply(replica.connection, command)

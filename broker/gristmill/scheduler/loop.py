@@ -224,11 +224,17 @@ class Loop:
 
     def _set_aside(self, entry: Entry, reason: str) -> None:
         """Put an entry that cannot be applied into the quarantine with the next turn, so that the loop goes on."""
-        where = {"stream": entry.stream.decode(), "entry": entry.id.decode(), "kind": entry.kind.decode("utf-8", "replace")}
+        where = {
+            "stream": entry.stream.decode(),
+            "entry": entry.id.decode(),
+            "kind": entry.kind.decode("utf-8", "replace"),
+        }
         log.error("request set aside", extra={**where, "reason": reason})
         quarantine = ("XADD", self.replica.keys.quarantine(), "MAXLEN", "~", QUARANTINE_ENTRIES, "*")
         self._aside += [
-            pack((*quarantine, "reason", reason, "request", entry.stream, "entry", entry.id, "body", entry.body[:4096])),
+            pack(
+                (*quarantine, "reason", reason, "request", entry.stream, "entry", entry.id, "body", entry.body[:4096])
+            ),
             pack(("XACK", entry.stream, GROUP_SCHEDULERS, entry.id)),
             pack(("XDEL", entry.stream, entry.id)),
         ]

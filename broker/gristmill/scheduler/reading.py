@@ -71,13 +71,11 @@ class Reader:
         """Claim what another replica was given at least `idle_ms` ago and has not applied."""
         for stream in self.streams:
             connection.send(
-                pack(
-                    ("XAUTOCLAIM", stream, GROUP_SCHEDULERS, self.replica_id, idle_ms, "0", "COUNT", TAKEOVER_ENTRIES)
-                )
+                pack(("XAUTOCLAIM", stream, GROUP_SCHEDULERS, self.replica_id, idle_ms, "0", "COUNT", TAKEOVER_ENTRIES))
             )
         replies = [connection.read() for _ in self.streams]
         found = []
-        for stream, reply in zip(self.streams, replies):
+        for stream, reply in zip(self.streams, replies, strict=True):
             if isinstance(reply, ReplyError):
                 raise reply
             found += self.entries([(stream, reply[1])])

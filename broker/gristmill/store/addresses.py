@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff
+from redis.connection import AbstractConnection
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
@@ -49,8 +50,8 @@ def _sentinel_pool(address: str, fixed: dict[str, Any]) -> redis.ConnectionPool:
     options = {**fixed, "db": int(path[1]) if len(path) > 1 else 0}
     if credentials:
         options.update(username=user or None, password=password or None)
-    sentinel = Sentinel(sentinels, socket_timeout=2.0)
-    return SentinelConnectionPool(path[0], sentinel, **options)
+    sentinel = Sentinel(sentinels, socket_timeout=2.0)  # type: ignore[no-untyped-call]
+    return SentinelConnectionPool(path[0], sentinel, **options)  # type: ignore[no-untyped-call]
 
 
 def client(address: str) -> redis.Redis:
@@ -61,25 +62,28 @@ def client(address: str) -> redis.Redis:
     )
 
 
-def open_socket(address: str, name: str, timeout: float) -> tuple[redis.connection.AbstractConnection, socket.socket]:
+def open_socket(address: str, name: str, timeout: float) -> tuple[AbstractConnection, socket.socket]:
     """Connect and hand over the socket, with the connection object that owns it."""
-    pool = _pool(address)
     try:
-        link = pool.make_connection()
+        link = _pool(address).make_connection()
     except (TypeError, ValueError) as error:
         # redis-py hands unknown options of the address on as arguments.
-        raise AddressError(f"expected an address that redis-py understands; got one with a wrong option: {error}") from None
+        raise AddressError(
+            f"expected an address whose options redis-py knows; got a wrong one; correct it: {error}"
+        ) from None
+    assert isinstance(link, AbstractConnection)
     link.retry = Retry(ExponentialWithJitterBackoff(cap=1.0, base=0.05), 0)
     link.client_name = name or None
     link.socket_connect_timeout = timeout
     link.socket_timeout = timeout
     try:
-        link.connect()
+        link.connect()  # type: ignore[no-untyped-call]
     except redis.RedisError as error:
         from gristmill.store.connection import hide_password
 
         raise ConnectionLostError(f"cannot reach Redis at {hide_password(address)}: {error}") from error
-    connected = link._sock
+    connected: socket.socket | None = link._sock
+    assert connected is not None
     if connected.family != socket.AF_UNIX:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return link, connected

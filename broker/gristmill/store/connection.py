@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import redis
     from redis.connection import AbstractConnection
 
-pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 """Pack one command, given as a tuple of bytes, str, int or float, to the bytes that go on the wire."""
 
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -135,7 +135,7 @@ class Connection:
         """Close; harmless when closed already."""
         link, self._link, self._socket = self._link, None, None
         if link is not None:
-            link.disconnect()
+            link.disconnect()  # type: ignore[no-untyped-call]
 
     def send(self, *commands: bytes) -> None:
         """Send packed commands in one write."""

@@ -51,9 +51,7 @@ def _read(path: str) -> str:
 
 def script_names() -> list[str]:
     """The names of all scripts, sorted."""
-    return sorted(
-        item.name[:-4] for item in files("gristmill.transitions").iterdir() if item.name.endswith(".lua")
-    )
+    return sorted(item.name[:-4] for item in files("gristmill.transitions").iterdir() if item.name.endswith(".lua"))
 
 
 def include_names() -> list[str]:
@@ -81,7 +79,7 @@ def key_functions(used: set[str]) -> str:
             continue
         pieces = re.split(r"<\w+>", kind.pattern)
         expression = "prefix .. '" + pieces[0] + "'"
-        for placeholder, piece in zip(kind.placeholders, pieces[1:]):
+        for placeholder, piece in zip(kind.placeholders, pieces[1:], strict=True):
             expression += f" .. {placeholder}" + (f" .. '{piece}'" if piece else "")
         lines.append(f"local function key_{kind.name}({', '.join(kind.placeholders)}) return {expression} end")
     unknown = used - {kind.name for kind in key_kinds()}
@@ -145,7 +143,7 @@ def build(name: str, text: str) -> Script:
     source = "\n".join(lines) + "\n"
     return Script(
         name=name,
-        sentence=lines[0].partition(": ")[2],
+        sentence=" ".join(line.lstrip("- ") for line in lines[:keys_line]).partition(": ")[2],
         keys=header["KEYS"],
         arguments=header["ARGV"],
         returns=header["RETURNS"],
