@@ -65,7 +65,9 @@ def client(address: str) -> redis.Redis:
 def open_socket(address: str, name: str, timeout: float) -> tuple[AbstractConnection, socket.socket]:
     """Connect and hand over the socket, with the connection object that owns it."""
     try:
-        link = _pool(address).make_connection()
+        # Not `make_connection`: it counts, and the pool would refuse after so many reconnects.
+        pool = _pool(address)
+        link = pool.connection_class(**pool.connection_kwargs)
     except (TypeError, ValueError) as error:
         # redis-py hands unknown options of the address on as arguments.
         raise AddressError(
