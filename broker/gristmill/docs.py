@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from gristmill.protocol import messages
-from gristmill.protocol.keys import key_kinds
+from gristmill.protocol.keys import Keys, key_kinds
 from gristmill.protocol.states import ASSIGNED, EVENT_SENTENCES, STATE_SENTENCES, TERMINAL, TRANSITIONS, Event, State
 from gristmill.transitions import SCRIPT_OF
 from gristmill.transitions.loader import all_scripts
@@ -76,7 +76,11 @@ STREAM_OF = {
     messages.Request.RESOLVE: "continue",
 }
 
-RECIPES = r"""
+
+def recipes() -> str:
+    """What redis-cli shows of a running system; each line was run."""
+    keys, lane, task, worker = Keys("default"), "python3.11", "CLIENT.0000042", "WORKER"
+    return f"""
 ## Looking with redis-cli
 
 The lines below are for the namespace `default`. `gristmill task ID` prints them for one task.
@@ -84,59 +88,66 @@ The lines below are for the namespace `default`. `gristmill task ID` prints them
 What is going on, by state, and how much has ended:
 
 ```sh
-redis-cli HGETALL 'gm:{default}:counts'
+redis-cli HGETALL '{keys.counts()}'
 ```
 
 The queue: how many wait in a lane, which are next, and the lanes there are:
 
 ```sh
-redis-cli HKEYS 'gm:{default}:lanes'
-redis-cli ZCARD 'gm:{default}:ready:python3.11'
-redis-cli ZRANGE 'gm:{default}:ready:python3.11' 0 9
+redis-cli HKEYS '{keys.lanes()}'
+redis-cli ZCARD '{keys.ready(lane)}'
+redis-cli ZRANGE '{keys.ready(lane)}' 0 9
 ```
 
 Follow one task: its record, and every change among the newest:
 
 ```sh
-redis-cli HGETALL 'gm:{default}:task:CLIENT.0000042'
-redis-cli XREVRANGE 'gm:{default}:events' + - COUNT 1000 | grep CLIENT.0000042
+redis-cli HGETALL '{keys.task(task)}'
+redis-cli XREVRANGE '{keys.events()}' + - COUNT 1000 | grep {task}
 ```
 
 Who holds it: the worker stands in the record; of the worker's entries, those that a processor has read are pending,
 with the processor's name:
 
 ```sh
-redis-cli HMGET 'gm:{default}:task:CLIENT.0000042' worker entry attempt
-redis-cli XLEN 'gm:{default}:worker:WORKER:tasks'
-redis-cli XPENDING 'gm:{default}:worker:WORKER:tasks' processors - + 10
+redis-cli HMGET '{keys.task(task)}' worker entry attempt
+redis-cli XLEN '{keys.worker_tasks(worker)}'
+redis-cli XPENDING '{keys.worker_tasks(worker)}' processors - + 10
 ```
 
 The workers that are alive, and what one of them last said:
 
 ```sh
-redis-cli ZRANGE 'gm:{default}:workers' 0 -1
-redis-cli HGET 'gm:{default}:worker:WORKER' heartbeat
+redis-cli ZRANGE '{keys.workers()}' 0 -1
+redis-cli HGET '{keys.worker(worker)}' heartbeat
 ```
 
 Requests that nobody has applied yet, and requests that nobody could understand:
 
 ```sh
-redis-cli XLEN 'gm:{default}:submit'
-redis-cli XLEN 'gm:{default}:results'
-redis-cli XREVRANGE 'gm:{default}:quarantine' + - COUNT 3
+redis-cli XLEN '{keys.submit()}'
+redis-cli XLEN '{keys.results()}'
+redis-cli XREVRANGE '{keys.quarantine()}' + - COUNT 3
 ```
 
 Whether new tasks are taken, and if not, why:
 
 ```sh
-redis-cli GET 'gm:{default}:intake'
+redis-cli GET '{keys.intake()}'
 ```
 """
 
 
 def keys_page() -> str:
     """docs/redis-keys.md"""
-    lines = [MADE, "", "# What lies in Redis", "", "Every key begins with `gm:{<namespace>}:`.", ""]
+    lines = [
+        MADE,
+        "",
+        "# What lies in Redis",
+        "",
+        f"Every key begins with `{Keys('namespace').prefix.replace('namespace', '<namespace>')}`.",
+        "",
+    ]
     lines += ["| key | type | what |", "|---|---|---|"]
     for kind in key_kinds():
         lines.append(f"| `{kind.pattern}` | {kind.redis_type} | {kind.sentence} |")
@@ -151,7 +162,7 @@ def keys_page() -> str:
     lines += ["## Scripts that no request asks for", "", "| script | what it does |", "|---|---|"]
     asked = set(SCRIPT_OF.values())
     lines += [f"| `{name}` | {script.sentence} |" for name, script in all_scripts().items() if name not in asked]
-    return "\n".join(lines) + "\n" + RECIPES
+    return "\n".join(lines) + "\n" + recipes()
 
 
 PAGES = {"states.md": states_page, "redis-keys.md": keys_page}

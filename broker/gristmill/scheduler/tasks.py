@@ -6,6 +6,9 @@ from gristmill.protocol.messages import Request
 from gristmill.scheduler.controller import Controller, Duty, Replica
 
 
+RETIRE_SECONDS = 600.0
+
+
 def lanes(replica: Replica) -> list[bytes]:
     """The lanes there are: one per distinct capability requirement, so few."""
     return list(replica.connection.request("HKEYS", replica.keys.lanes()))
@@ -22,10 +25,30 @@ def dispatch(replica: Replica) -> None:
         replica.run("dispatch_waiting", lane)
 
 
+class LaneKeeper:
+    """Remembers where each lane stood, and retires those that have not moved for a whole period."""
+
+    def __init__(self) -> None:
+        self._orders: dict[bytes, bytes] = {}
+
+    def retire(self, replica: Replica) -> None:
+        """Retire lanes that stand still; forgetting what is remembered here only delays it."""
+        reply = replica.connection.request("HGETALL", replica.keys.lanes())
+        orders = dict(zip(reply[::2], reply[1::2], strict=True))
+        for lane, order in orders.items():
+            if self._orders.get(lane) == order:
+                replica.run("retire_lane", lane, order)
+        self._orders = orders
+
+
 def controller(sweep_seconds: float) -> Controller:
     """Dispatch happens inside the scripts that make it possible; the duties catch what is left."""
     return Controller(
         "tasks",
         requests=(Request.TASKS, Request.OUTCOMES, Request.CONFIRMS, Request.RETURNED, Request.CANCEL),
-        duties=(Duty("promote", sweep_seconds, promote), Duty("dispatch", sweep_seconds, dispatch)),
+        duties=(
+            Duty("promote", sweep_seconds, promote),
+            Duty("dispatch", sweep_seconds, dispatch),
+            Duty("retire", RETIRE_SECONDS, LaneKeeper().retire),
+        ),
     )

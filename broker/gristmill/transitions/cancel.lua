@@ -23,7 +23,9 @@ for at, id in ipairs(message.tasks) do
     break
   end
   if is_id(id) and string.find(id, '^[^.]+%.%d+$') then
-    if not cancel_task(id) then unknown[#unknown + 1] = tonumber(string.match(id, '%d+$')) end
+    -- A client cancels its own tasks only; a person any.
+    local known = (not client or split_id(id) == client) and cancel_task(id)
+    if not known then unknown[#unknown + 1] = tonumber(string.match(id, '%d+$')) end
   else
     quarantine('expected a task id', id)
   end

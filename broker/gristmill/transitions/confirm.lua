@@ -40,9 +40,5 @@ for _, confirm in ipairs(message.confirms) do
     quarantine('expected task, attempt, request and answer', confirm)
   end
 end
-write_freed()
-local now = now_ms()
-local worker = worker_of(worker_id)
-if worker then dispatch_worker(worker, now) end
-settle(now)
+settle(now_ms())
 return 'applied'

@@ -5,6 +5,7 @@
 -- @include clock
 -- @include accept
 -- @include changes
+-- @include lane
 local message, word = decode()
 if not message then return word end
 if not is_id(message.worker) or not is_whole(message.concurrency, 1, 1e5) or not is_whole(message.queue_size, 1, 1e6) or not is_whole(message.lease_ms, 1, 1e10) or type(message.capabilities) ~= 'table' then
@@ -28,16 +29,11 @@ if redis.call('EXISTS', key) == 0 then
   local names = {}
   for name in pairs(message.capabilities) do names[#names + 1] = name end
   table.sort(names)
-  local offered = ',' .. table.concat(names, ',') .. ','
-  local lanes = {}
+  local offered, lanes = table.concat(names, ','), {}
   for _, lane in ipairs(redis.call('HKEYS', key_lanes())) do
-    local able = true
-    for name in string.gmatch(lane, '[^,]+') do
-      if not string.find(offered, ',' .. name .. ',', 1, true) then able = false end
-    end
-    if able then lanes[#lanes + 1] = lane end
+    if serves(offered, lane) then lanes[#lanes + 1] = lane end
   end
-  local fields = { 'concurrency', message.concurrency, 'queue_size', message.queue_size, 'lease_ms', message.lease_ms, 'capabilities', table.concat(names, ','), 'capability_values', cjson.encode(message.capabilities), 'lanes', table.concat(lanes, ' '), 'processors', 0, 'queue', 1, 'room', 0, 'service_us', -1, 'registered', now, 'seen', now }
+  local fields = { 'concurrency', message.concurrency, 'queue_size', message.queue_size, 'lease_ms', message.lease_ms, 'capabilities', offered, 'capability_values', cjson.encode(message.capabilities), 'lanes', table.concat(lanes, ' '), 'processors', 0, 'queue', 1, 'room', 0, 'service_us', -1, 'registered', now, 'seen', now }
   for _, name in ipairs({ 'name', 'host', 'pid', 'python', 'release' }) do
     fields[#fields + 1] = name
     fields[#fields + 1] = cut(tostring(message[name] or ''), 200)

@@ -27,7 +27,7 @@ local function payload_json(payload)
   end
   if type(payload) ~= 'table' then error('expected a payload', 0) end
   if payload.object then
-    if not is_id(payload.object) or type(payload.size) ~= 'number' then error('expected an object id and a size', 0) end
+    if not is_object(payload.object) or type(payload.size) ~= 'number' then error('expected an object id and a size', 0) end
     return '{"object":"' .. payload.object .. '","size":' .. string.format('%d', payload.size) .. '}', payload.object
   end
   return cjson.encode({ error = tostring(payload.error), message = tostring(payload.message) })
@@ -107,7 +107,6 @@ end
 write_freed()
 if worker and not worker.gone then
   if measured > 0 then set_room(worker, total / measured, measured) end
-  dispatch_worker(worker, now)
 end
 settle(now)
 return 'applied'

@@ -6,6 +6,7 @@
 -- @include clock
 -- @include accept
 -- @include settle
+-- @include lane
 local MOST_ROWS = 1000
 local message, word = decode()
 if not message then return word end
@@ -67,7 +68,7 @@ end
 -- Functions: the first mention takes the lifetime off and makes the client their holder.
 local functions = {}
 for index, pair in ipairs(message.functions) do
-  if type(pair) == 'table' and is_id(pair[1]) and type(pair[2]) == 'string' then
+  if type(pair) == 'table' and is_object(pair[1]) and type(pair[2]) == 'string' then
     local usable = true
     if redis.call('SADD', key_client_objects(client), pair[1]) == 1 then
       usable = keep_object(pair[1])
@@ -77,31 +78,12 @@ for index, pair in ipairs(message.functions) do
   end
 end
 
--- Lanes: where each has got to, whether tasks wait there, who has room. A lane seen for the first time is made known
--- to the workers that can serve it.
+-- Lanes: where each has got to, whether tasks wait there, who has room.
 local lanes = {}
-local function serves(capabilities, lane)
-  local offered = ',' .. capabilities .. ','
-  for name in string.gmatch(lane, '[^,]+') do
-    if not string.find(offered, ',' .. name .. ',', 1, true) then return false end
-  end
-  return true
-end
 local function lane_of(name)
   local lane = lanes[name]
   if lane then return lane end
-  if redis.call('HSETNX', key_lanes(), name, 0) == 1 then
-    for _, id in ipairs(redis.call('ZRANGE', key_workers(), 0, -1)) do
-      local capabilities = redis.call('HGET', key_worker(id), 'capabilities')
-      local worker = worker_of(id)
-      if worker and capabilities and serves(capabilities, name) then
-        worker.lanes[#worker.lanes + 1] = name
-        redis.call('HSET', key_worker(id), 'lanes', table.concat(worker.lanes, ' '))
-        touch(worker)
-      end
-    end
-    write_loads()
-  end
+  know_lane(name)
   local base = tonumber(redis.call('HGET', key_client(client), 'base:' .. name) or '0')
   lane = { name = name, base = base, reached = tonumber(redis.call('HGET', key_lanes(), name) or '0'), busy = redis.call('EXISTS', key_ready(name)) == 1, ready = {} }
   if not lane.busy then lane.workers = workers_with_room(name) end
@@ -131,7 +113,7 @@ local function check(row)
     task.lane = options.lane or task.lane
     task.priority = option(options, 'priority', -1000, 1000) or 0
     if options.object then
-      if not is_id(options.object) then error('expected an object id', 0) end
+      if not is_object(options.object) then error('expected an object id', 0) end
       task.object, task.size = options.object, option(options, 'size', 0, 1e14) or 0
     end
     task.retries, task.retry_delay, task.max_deaths = option(options, 'retries', 0, 1e9), option(options, 'retry_delay_ms', 0, 1e11), option(options, 'max_deaths', 1, 1e9)

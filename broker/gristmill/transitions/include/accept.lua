@@ -38,6 +38,10 @@ end
 local function is_id(value)
   return type(value) == 'string' and #value <= 200 and string.find(value, '^[%w_.|-]+$') ~= nil
 end
+-- An object's id ends in the number of its chunks; the bound (64 GiB) keeps a made-up one from holding Redis up.
+local function is_object(value)
+  return is_id(value) and (tonumber(string.match(value, '%-(%d+)$')) or 0) >= 1 and tonumber(string.match(value, '%-(%d+)$')) <= 65536
+end
 local function is_whole(value, least, most)
   return type(value) == 'number' and value >= least and value <= most and value % 1 == 0
 end

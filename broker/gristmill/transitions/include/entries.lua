@@ -18,6 +18,7 @@ local function write_freed()
     local worker = worker_of(id)
     if worker then
       worker.outstanding = redis.call('XLEN', tasks)
+      worker.freed = true
       touch(worker)
     end
   end

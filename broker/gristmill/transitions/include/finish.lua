@@ -8,6 +8,7 @@ local RESOLVE_LIMIT = 500
 local doomed, forgotten, downstream = {}, {}, {}
 local function forget(id)
   local client = split_id(id)
+  ended[id] = true
   doomed[#doomed + 1] = key_task(id)
   local tasks = forgotten[client]
   if not tasks then

@@ -1,5 +1,7 @@
--- record: a task as a script sees it: nil when there is no record.
+-- record: a task as a script sees it: nil when there is no record, or no longer after this script.
+local ended = {}
 local function record_of(id)
+  if ended[id] then return nil end
   local facts = redis.call('HMGET', key_task(id), 'state', 'attempt', 'worker', 'entry', 'name', 'submitted', 'assigned', 'more', 'request')
   if not facts[1] then return nil end
   return { state = facts[1], attempt = facts[2] or '0', worker = facts[3] or '', entry = facts[4], name = facts[5] or '', submitted = facts[6], assigned = facts[7], more = facts[8], request = tonumber(facts[9] or 0) }

@@ -1,9 +1,12 @@
 -- requeue: an assigned task goes back to its lane, to its old place.
+-- @include changes
+-- @include lane
 local PRIORITY_STEP = 4398046511104
 local waiting_lanes = {}
 local function enqueue(id)
   local place = redis.call('HMGET', key_task(id), 'lane', 'order', 'priority')
   redis.call('ZADD', key_ready(place[1]), place[2] - (place[3] or 0) * PRIORITY_STEP, id)
+  know_lane(place[1])
   waiting_lanes[place[1]] = true
 end
 -- Clients made inside a task end with that attempt.

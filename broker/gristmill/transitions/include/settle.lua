@@ -7,6 +7,9 @@ local function settle(now)
   write_freed()
   write_finished()
   for lane in pairs(waiting_lanes) do dispatch_lane(lane, now) end
+  for _, worker in pairs(loaded) do
+    if worker and worker.freed then dispatch_worker(worker, now) end
+  end
   write_loads()
   write_changes()
 end

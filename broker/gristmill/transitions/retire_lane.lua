@@ -1,0 +1,20 @@
+-- retire_lane: forgets a lane that has stood still: nothing waits there and its order is what it was long ago.
+-- A task that comes back to it makes it known again.
+-- KEYS: prefix
+-- ARGV: lane order
+-- RETURNS: retired kept
+-- @include load
+if redis.call('HGET', key_lanes(), lane) ~= order or redis.call('EXISTS', key_ready(lane)) == 1 then return 'kept' end
+for _, id in ipairs(redis.call('ZRANGE', key_workers(), 0, -1)) do
+  local worker = worker_of(id)
+  if worker then
+    local others = {}
+    for _, name in ipairs(worker.lanes) do
+      if name ~= lane then others[#others + 1] = name end
+    end
+    if #others < #worker.lanes then redis.call('HSET', key_worker(id), 'lanes', table.concat(others, ' ')) end
+  end
+end
+redis.call('HDEL', key_lanes(), lane)
+redis.call('DEL', key_load(lane))
+return 'retired'
