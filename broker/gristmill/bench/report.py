@@ -1,0 +1,73 @@
+"""The benchmark's figures for people: each beside the process pool's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from gristmill.bench.figures import ROLES, Figures
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COMMANDS_SHOWN = 12
+
+
+def render(figures: Figures, console: Console) -> None:
+    """Print all of it."""
+    console.print()
+    console.print(_comparison(figures))
+    console.print()
+    console.print(_cpu(figures))
+    console.print()
+    console.print(_commands(figures))
+    console.print()
+    console.print(
+        Text(
+            f"Medians of {len(figures.submit_seconds)} repetitions, cluster and pool in turn. All values were right.",
+            style="dim",
+        )
+    )
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+
+
+def _comparison(figures: Figures) -> Table:
+    table = _table(f"{figures.tasks:,} no-op tasks, {figures.workers} workers, append-only file on")
+    table.add_column("")
+    for name in ("gristmill", "process pool", "ratio"):
+        table.add_column(name, justify="right")
+
+    def row(name: str, ours: float, pool: float, digits: int) -> None:
+        table.add_row(name, f"{ours:,.{digits}f}", f"{pool:,.{digits}f}", f"{ours / pool:.2f}")
+
+    row("submit loop, then gather: tasks/s", figures.submit_tasks_per_s, figures.pool_submit_tasks_per_s, 0)
+    row(f"map of {figures.map_items:,}: items/s", figures.map_items_per_s, figures.pool_map_items_per_s, 0)
+    ours, pool = figures.latency_ms, figures.pool_latency_ms
+    for name in ours:
+        row(f"round trip of one, {name}: ms", ours[name], pool[name], 2)
+    table.add_row("Redis memory of a queued task: bytes", f"{figures.redis_bytes_per_queued_task:,.0f}", "-", "-")
+    return table
+
+
+def _cpu(figures: Figures) -> Table:
+    table = _table("CPU per task of the submit loop: µs")
+    cpu = figures.cpu_us_per_task
+    for role in (*ROLES, "together"):
+        table.add_column(role, justify="right")
+    table.add_row(*(f"{cpu[role]:.1f}" for role in ROLES), f"{sum(cpu.values()):.1f}")
+    return table
+
+
+def _commands(figures: Figures) -> Table:
+    table = _table("Where Redis spent it (commands inside a script count for evalsha too)")
+    table.add_column("command")
+    table.add_column("calls per task", justify="right")
+    table.add_column("µs per task", justify="right")
+    for name, command in list(figures.redis_commands.items())[:COMMANDS_SHOWN]:
+        table.add_row(name, f"{command.calls:.3f}", f"{command.microseconds:.2f}")
+    return table

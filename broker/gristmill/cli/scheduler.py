@@ -1,0 +1,5 @@
+"""`gristmill scheduler`."""
+
+from gristmill.cli.programs import program
+
+command = program("scheduler", "gristmill.scheduler")

@@ -1,0 +1,38 @@
+"""What a program calls: the client, its futures, and what carries them.
+
+client.py      the API: submit, map, starmap, gather, cancel
+options.py     what may differ from task to task
+future.py      the futures, and why they need no lock of their own until somebody waits
+serializer.py  a call becomes bytes; futures in it become dependencies
+functions.py   each function is serialised once, and again when it has changed
+batches.py     calls become the bodies of requests (pure)
+outbox.py      what waits to be sent, and what one write holds
+inbox.py       what the schedulers tell: outcomes, refusals, what is missing
+session.py     one registration: connections, the I/O thread, recovery after losses
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gristmill.client.client import Client
+    from gristmill.client.future import Future
+
+__all__ = ["Client", "Future", "current"]
+
+current: tuple[str, int] | None = None
+"""The task that this process executes at the moment, as (task id, attempt): a processor sets it around each task,
+and a client made meanwhile names it as its parent."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Client":
+        from gristmill.client.client import Client
+
+        return Client
+    if name == "Future":
+        from gristmill.client.future import Future
+
+        return Future
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,100 @@
+"""From waiting calls to the bodies of requests. Pure: nothing here sends, waits or keeps anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from gristmill.client.functions import FunctionObject
+    from gristmill.client.future import Future
+
+VERSION = 1
+BATCH_TASKS = 100
+BATCH_BYTES = 128 * 1024
+"""One entry carries at most this many tasks, and about this many bytes."""
+ROW_BYTES = 48
+"""What a row takes beside its call."""
+OPTIONS_BYTES = 160
+DEPENDENCY_BYTES = 24
+
+
+def cut_batch(waiting: deque[Future]) -> list[Future]:
+    """Take the tasks of the next batch from the front; those that are settled, or sent already, are left out."""
+    rows: list[Future] = []
+    size = 0
+    take = waiting.popleft
+    while waiting and len(rows) < BATCH_TASKS and size < BATCH_BYTES:
+        future = take()
+        if future._function is None or future._batch:
+            continue
+        rows.append(future)
+        size += ROW_BYTES + (len(future._call) if future._call is not None else 0)
+        if future._options is not None or future._dependencies:
+            size += OPTIONS_BYTES + DEPENDENCY_BYTES * len(future._dependencies)
+    return rows
+
+
+def functions_of(rows: Sequence[Future]) -> dict[FunctionObject, int]:
+    """The functions that the rows call, with the index of each."""
+    index: dict[FunctionObject, int] = {}
+    for future in rows:
+        function = future._function
+        if function is not None and function not in index:
+            index[function] = len(index)
+    return index
+
+
+def row_of(future: Future, index: dict[FunctionObject, int]) -> tuple[Any, ...]:
+    """One row of `messages.TASK_COLUMNS`."""
+    function = future._function
+    assert function is not None
+    large, dependencies = future._large, future._dependencies
+    if large is None and not dependencies:
+        if future._options is None:
+            return (future._number, index[function], future._call)
+        return (future._number, index[function], future._call, future._options)
+    options = dict(future._options or ())
+    if large is not None:
+        options["object"], options["size"] = large.object_id, large.size
+    if dependencies:
+        options["dependencies"] = [dependency.task_id for dependency in dependencies]
+    return (future._number, index[function], future._call, options)
+
+
+def latest_dependency(rows: Sequence[Future], batch: int) -> int:
+    """The batch that must be applied before: the latest that carries a dependency and is not this one; 0 for none."""
+    after = 0
+    for future in rows:
+        for dependency in future._dependencies:
+            if dependency._batch != batch and dependency._batch > after and not dependency.done():
+                after = dependency._batch
+    return after
+
+
+def tasks_body(
+    client: str, batch: int, lane: str, rows: Sequence[Future], index: dict[FunctionObject, int], *, again: bool
+) -> bytes:
+    """The JSON body of a `tasks` request (`messages.TasksMessage`)."""
+    body: dict[str, Any] = {
+        "version": VERSION,
+        "client": client,
+        "batch": batch,
+        "lane": lane,
+        "functions": [(function.object_id, function.name) for function in index],
+        "tasks": [row_of(future, index) for future in rows],
+    }
+    if after := latest_dependency(rows, batch):
+        body["after"] = after
+    if again:
+        body["again"] = True
+    return orjson.dumps(body)
+
+
+def body(**fields: Any) -> bytes:
+    """The JSON body of any other request."""
+    return orjson.dumps({"version": VERSION, **fields})

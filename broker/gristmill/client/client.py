@@ -1,0 +1,386 @@
+"""The API: `Client`, and the view of it with other options."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Literal, Protocol
+
+import gristmill.client
+from gristmill.client.functions import FunctionObject, check_arguments
+from gristmill.client.future import CANCEL_SECONDS, CANCELLED, FINISHED, RUNNING, Future
+from gristmill.client.options import task_options
+from gristmill.client.outbox import OPEN
+from gristmill.client.serializer import DependencyFailedError, LargeCall, dump_call
+from gristmill.client.session import Session
+from gristmill.errors import SerializationError, SettingError
+from gristmill.protocol.payloads import INLINE_BYTES, text_of
+from gristmill.store.connection import hide_password
+
+MAP_SLICE = 1000
+"""`map` serialises so many items before it sends the first of them."""
+
+CONNECT_SECONDS = 30.0
+LEASE_SECONDS = 120.0
+
+
+class Cluster(Protocol):
+    """What a client needs of a cluster (`gristmill.LocalCluster` is one)."""
+
+    address: str
+    namespace: str
+
+
+class Calls:
+    """What can be called on a client, and on a view of it."""
+
+    _session: Session
+    _options: dict[str, Any] | None = None
+    _given: Mapping[str, Any] = {}
+    """What `_options` was made of."""
+
+    # --- one task -----------------------------------------------------------------------------------------
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        """Run `function(*args, **kwargs)` on a worker and return its future at once.
+
+        Futures among the arguments, at any depth, are dependencies: the task runs when they are done, with their
+        values in their place; when one fails or is cancelled, so does this task.
+
+        Raises SerializationError for a function or argument that cannot be pickled (and says which), TypeError for
+        arguments that the function does not take and for coroutine and generator functions, QueueFullError while no
+        tasks are taken, and ClientClosedError.
+
+            future = client.submit(pow, 2, 10)
+            future.result()  # 1024
+        """
+        session = self._session
+        if session.refusal is not None or session.outbox.intake != OPEN:
+            session.check_open()
+        called = session.outbox.functions.get(function)
+        if kwargs or not called.least <= len(args) <= called.most:
+            _check(function, called, args, kwargs)
+        return self._send(session, called, args, kwargs, self._options)
+
+    def submit_verbose(
+        self,
+        function: Callable[..., Any],
+        args: Iterable[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        capabilities: Mapping[str, int] | Iterable[str] | None = None,
+        **options: Any,
+    ) -> Future:
+        """`submit` with the arguments as values, so that options can stand beside them (see `options`)."""
+        if capabilities is not None:
+            options["capabilities"] = capabilities
+        return (self.options(**options) if options else self).submit(function, *args, **(kwargs or {}))
+
+    def options(self, **options: Any) -> View:
+        """A view of this client whose tasks have other options; what is not named stays as it is.
+
+            priority        from -1000 to 1000; higher runs first
+            capabilities    what a worker must offer, such as {"gpu": 1} or ["gpu"]
+            retries         how often a task that fails runs again (0)
+            retry_delay     seconds before it does (0)
+            retry_on        exception class, or a tuple of them: only these are retried
+            timeout         seconds that an attempt may take
+            max_deaths      how many workers may die while executing it (3)
+
+        Raises ValueError or TypeError for an option that cannot be meant.
+
+            client.options(priority=10, retries=3).submit(download, url)
+        """
+        return View(self._session, {**self._given, **options})
+
+    # --- many tasks ---------------------------------------------------------------------------------------
+
+    def map(
+        self, function: Callable[..., Any], /, *iterables: Iterable[Any], timeout: float | None = None
+    ) -> list[Any]:
+        """`[function(*items) for items in zip(*iterables)]`, run by workers: waits, and returns the values in order.
+
+        The first exception (in order) is raised; what has not run then is cancelled. So it is when an item cannot be
+        serialised (the error says which), when `timeout` seconds have passed, and on Ctrl-C. The client stays usable.
+
+            client.map(pow, [1, 2, 3], [2, 2, 2])  # [1, 4, 9]
+        """
+        if not iterables:
+            raise TypeError("expected map(function, iterable, ...); got no iterable")
+        return self._run_all(function, zip(*iterables, strict=False), timeout)
+
+    def starmap(
+        self, function: Callable[..., Any], iterable: Iterable[Iterable[Any]], *, timeout: float | None = None
+    ) -> list[Any]:
+        """`[function(*arguments) for arguments in iterable]`, run by workers; as `map` in all else.
+
+        client.starmap(pow, [(2, 3), (3, 2)])  # [8, 9]
+        """
+        return self._run_all(function, _argument_tuples(iterable), timeout)
+
+    def gather(self, futures: Iterable[Future], *, timeout: float | None = None) -> list[Any]:
+        """The values of the futures in their order; the first exception (in order) is raised."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return [future.result(_left(deadline)) for future in futures]
+
+    def cancel(self, futures: Future | Iterable[Future], *, timeout: float | None = CANCEL_SECONDS) -> int:
+        """Cancel tasks, all at once, and wait at most `timeout` seconds for the answers.
+
+        Returns how many ended cancelled; the others had their outcome first (or no answer came in time).
+        """
+        wanted = [futures] if isinstance(futures, Future) else list(futures)
+        by_session: dict[Session, list[Future]] = {}
+        for future in wanted:
+            if future._state is RUNNING and future._session is not None:
+                by_session.setdefault(future._session, []).append(future)
+        for session, pending in by_session.items():
+            session.cancel(pending)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return sum(future.await_end(_left(deadline)) is CANCELLED for future in wanted)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until Redis has taken everything that was submitted so far: it will run whatever dies then.
+
+        Raises TimeoutError when that takes longer than `timeout` seconds.
+        """
+        if not self._session.flush(timeout):
+            raise TimeoutError(f"Redis has not taken all submitted tasks within {timeout} s")
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _send(
+        self,
+        session: Session,
+        called: FunctionObject,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: dict[str, Any] | None,
+    ) -> Future:
+        future = self._make(session, called, args, kwargs, options)
+        _queue(session, future)
+        return future
+
+    def _make(
+        self,
+        session: Session,
+        called: FunctionObject,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: dict[str, Any] | None,
+    ) -> Future:
+        """The future of a call, ready to be queued; or one that is done, when a dependency failed already."""
+        future = _new_future(Future)
+        try:
+            data, dependencies = dump_call(session, called.name, args, kwargs)
+        except DependencyFailedError as failed:
+            return _follow(future, session, failed.future)
+        future._session = session
+        future._number = next(session.numbers)
+        future._function = called
+        if options is not None:
+            future._options = options
+        if dependencies:
+            future._dependencies = dependencies
+        if len(data) <= INLINE_BYTES:
+            future._call = text_of(data)
+        else:
+            future._large = LargeCall(data, args, kwargs, keep=bool(dependencies))
+        return future
+
+    def _make_item(
+        self, session: Session, called: FunctionObject, function: Callable[..., Any], at: int, item: tuple[Any, ...]
+    ) -> Future:
+        try:
+            if not called.least <= len(item) <= called.most:
+                _check(function, called, item, {})
+            return self._make(session, called, item, {}, self._options)
+        except (SerializationError, TypeError) as error:
+            raise type(error)(f"item {at} (the first is 0): {error}") from error
+
+    def _run_all(
+        self, function: Callable[..., Any], items: Iterator[tuple[Any, ...]], timeout: float | None
+    ) -> list[Any]:
+        session = self._session
+        session.check_open()
+        called = session.outbox.functions.get(function)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        futures: list[Future] = []
+        try:
+            while made := [
+                self._make_item(session, called, function, at, item)
+                for at, item in enumerate(islice(items, MAP_SLICE), len(futures))
+            ]:
+                for future in made:
+                    _queue(session, future)
+                futures += made
+            return [future.result(_left(deadline)) for future in futures]
+        except BaseException:
+            unfinished = [future for future in futures if future._state is RUNNING]
+            if unfinished and session.refusal is None:
+                session.cancel(unfinished)
+            raise
+        finally:
+            del futures  # an exception's traceback must not keep every value alive
+
+
+class View(Calls):
+    """A client with other options; made by `Client.options`. It is open as long as its client is."""
+
+    def __init__(self, session: Session, given: Mapping[str, Any]) -> None:
+        self._session = session
+        self._given = given
+        self._options = task_options(**given)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._session.client_id} {dict(self._given)}>"
+
+
+class Client(Calls):
+    """A program's way to its cluster. Many threads may use one client.
+
+    Args:
+        address: a Redis URL (`redis://`, `rediss://`, `unix://`, `redis+sentinel://`) or a `LocalCluster`. Without one:
+            inside a task that of its worker, else the environment variable GRISTMILL_REDIS.
+        namespace: which installation in that Redis; by default the cluster's, else GRISTMILL_NAMESPACE, else "default".
+        name: shown on the status page.
+        lease_seconds: after so long without a word from this process its tasks are cancelled.
+        connect_timeout: seconds that connecting and registering may take.
+        when_full: while no new tasks are taken (Redis is nearly full, or too many tasks wait), `submit` raises
+            QueueFullError ("raise"), or the tasks wait here ("wait").
+
+    The constructor returns when a scheduler has registered the client. It raises ValueError when there is no address,
+    and ConnectionLostError when Redis cannot be reached, or no scheduler is running, within `connect_timeout`.
+
+        with Client("redis://localhost:6379/0") as client:
+            print(client.submit(pow, 2, 10).result())
+    """
+
+    def __init__(
+        self,
+        address: str | Cluster | None = None,
+        *,
+        namespace: str | None = None,
+        name: str = "",
+        lease_seconds: float = LEASE_SECONDS,
+        connect_timeout: float = CONNECT_SECONDS,
+        when_full: Literal["raise", "wait"] = "raise",
+    ) -> None:
+        if address is not None and not isinstance(address, str):
+            namespace = namespace or address.namespace
+            address = address.address
+        self.address = address or os.environ.get("GRISTMILL_REDIS", "")
+        """The Redis URL."""
+        self.namespace = namespace or os.environ.get("GRISTMILL_NAMESPACE") or "default"
+        """Which installation in that Redis."""
+        if not self.address:
+            raise SettingError(
+                "expected the address of Redis; got none, and this is not inside a task: give Client an address such "
+                "as 'redis://localhost:6379/0' or a LocalCluster, or set the environment variable GRISTMILL_REDIS"
+            )
+        if not lease_seconds >= 1:
+            raise SettingError(f"expected lease_seconds of at least 1; got {lease_seconds!r}")
+        if when_full not in ("raise", "wait"):
+            raise SettingError(f"expected when_full to be 'raise' or 'wait'; got {when_full!r}")
+        self._settings = {
+            "name": name,
+            "lease_seconds": lease_seconds,
+            "connect_timeout": connect_timeout,
+            "when_full": when_full,
+        }
+        self._session = Session(
+            self.address,
+            self.namespace,
+            name=name,
+            lease_seconds=lease_seconds,
+            connect_timeout=connect_timeout,
+            wait_when_full=when_full == "wait",
+            parent=gristmill.client.current,
+        )
+
+    @property
+    def client_id(self) -> str:
+        """The id under which Redis and the page know this client."""
+        return self._session.client_id
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be submitted any more."""
+        return self._session.refusal is not None
+
+    def disconnect(self) -> None:
+        """Leave: unfinished tasks are cancelled, and what Redis keeps for this client is freed.
+
+        Large values that were not yet looked at are gone then. Harmless when the client has left already.
+        """
+        self._session.disconnect()
+
+    close = disconnect
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    def __del__(self) -> None:
+        session = getattr(self, "_session", None)
+        if session is not None:
+            session.abandon()
+
+    def __reduce__(self) -> Any:
+        """A client that travels opens anew where it arrives, with the same settings."""
+        return (_connect, (self.address, self.namespace, self._settings))
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._session.unfinished)} unfinished tasks"
+        return f"<Client {self.client_id} {hide_password(self.address)} {self.namespace}: {state}>"
+
+
+def _connect(address: str, namespace: str, settings: dict[str, Any]) -> Client:
+    return Client(address, namespace=namespace, **settings)
+
+
+_new_future = object.__new__
+
+
+def _queue(session: Session, future: Future) -> None:
+    """Hand a future over, unless it is done already."""
+    if future._call is not None:
+        session.enqueue(future)
+    elif future._large is not None:
+        session.enqueue_large(future)
+
+
+def _follow(future: Future, session: Session, dependency: Future) -> Future:
+    """A task that is never sent, because a dependency has no value: it ends as that did."""
+    future._session = session
+    future._number = next(session.numbers)
+    if dependency.cancelled():
+        future._settle(CANCELLED)
+    else:
+        future._failed = True
+        future._source = dependency._source or dependency
+        future._settle(FINISHED)
+    return future
+
+
+def _check(function: Callable[..., Any], called: FunctionObject, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise TypeError when a function whose parameters are known does not take these arguments."""
+    if called.arity is not None and not called.arity.accepts(args, kwargs):
+        check_arguments(function, called.name, args, kwargs)
+
+
+def _argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
+    for at, item in enumerate(iterable):
+        try:
+            yield tuple(item)
+        except TypeError:
+            raise TypeError(
+                f"expected each item to be a tuple of arguments; got {type(item).__qualname__} as item {at} "
+                "(the first is 0); use map for functions of one argument"
+            ) from None
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,0 +1,311 @@
+"""The I/O thread of a client: it polls both connections and the pipe by which callers wake it.
+
+A turn reads what has come (outcomes first: somebody waits for them), sends what has collected, and runs callbacks at
+its end, when everything that came with their futures is settled: a callback may use its future and the client, and
+even wait for another task, for then the thread takes turns until that is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from gristmill.client import recovery
+from gristmill.client.future import Future
+from gristmill.client.outbox import OPEN
+from gristmill.errors import ConnectionLostError, RedisRefusedError, TaskLostError
+from gristmill.store.connection import BLOCK_MILLISECONDS, REPLY_TIMEOUT_SECONDS, ReplyError, pack
+
+if TYPE_CHECKING:
+    from gristmill.client.session import Session
+
+logger = logging.getLogger(__name__)
+
+IDLE, LONE, BUSY, CLOSED = "idle", "lone", "busy", "closed"
+"""Who uses the command connection: see `session`."""
+
+LONE_SECONDS = 0.2
+"""Replies to what a caller sent are read after this time at the latest, when the thread wakes for another reason."""
+UNAPPLIED_POLL_SECONDS = 0.002
+INTAKE_POLL_SECONDS = 0.1
+"""How often the record is read while too many batches are unapplied, and the intake while it is closed."""
+RECORD_SECONDS = 1.5
+"""While tasks are unfinished and nothing comes, the record is looked at this often."""
+INBOX_ENTRIES = 64
+TRIM_ENTRIES = 64
+"""Handled entries are removed with the next write, or with the next read when there are so many."""
+
+_POLLIN = select.POLLIN
+_HANG_UP = getattr(select, "POLLRDHUP", 0)
+_BROKEN = select.POLLHUP | select.POLLERR | select.POLLNVAL | _HANG_UP
+
+
+class Courier:
+    """The I/O thread of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.last_entry = "0"
+        """The inbox is read behind this entry."""
+        self._untrimmed = 0
+        self._extra_replies = 0
+        """Replies on the reading connection that come before that of the read."""
+        self._asked_inbox = 0.0
+        self._asked_record = 0.0
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._thread = threading.Thread(target=self._run, name="gristmill-client", daemon=True)
+
+    # --- for other threads --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; the session is registered."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let the thread look round."""
+        try:
+            os.write(self._wake_write, b".")
+        except OSError:  # full, so it will wake anyhow; or closed, so there is nobody to wake
+            pass
+
+    def is_this_thread(self) -> bool:
+        """Whether the caller is the I/O thread itself, in a callback."""
+        return threading.get_ident() == self._thread.ident
+
+    def join(self, timeout: float) -> None:
+        """Wait for the end."""
+        if self._thread.ident is not None and not self.is_this_thread():
+            self._thread.join(timeout)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        write, self._wake_write = self._wake_write, -1
+        if write >= 0:
+            os.close(write)
+            os.close(self._wake_read)
+
+    def work_until(self, future: Future, timeout: float | None) -> None:
+        """Take turns until the future is done (I/O thread only)."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not future.done() and not self.session.stopping.is_set():
+            left = BLOCK_MILLISECONDS / 1000 if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return
+            self._turn_safely(left)
+
+    # --- the thread ---------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        session = self.session
+        while not session.stopping.is_set():
+            self._turn_safely(BLOCK_MILLISECONDS / 1000)
+            if session.owner_gone and not session.unfinished:
+                break
+        try:
+            self._say_goodbye()
+        except (ConnectionLostError, RedisRefusedError):
+            pass  # its lease will end
+        finally:
+            session.end()
+            self._run_callbacks()
+            self.close()
+
+    def _say_goodbye(self) -> None:
+        session = self.session
+        with session.lock:
+            session.state = CLOSED
+        if session.commands.connected and not session.broken and session.outbox.registration:
+            unread = session.write.replies if session.write else 0
+            session.commands.send(session.outbox.disconnect_request())
+            for _ in range(unread + 1):
+                session.commands.read()
+
+    def _turn_safely(self, longest: float) -> None:
+        session = self.session
+        try:
+            self._turn(longest)
+        except (ConnectionLostError, RedisRefusedError) as error:
+            if not session.stopping.is_set():
+                logger.warning("the client connects anew: %s", error, extra={"client": session.client_id})
+                self._recover()
+        except Exception:
+            logger.exception("the client connects anew after an error of its own", extra={"client": session.client_id})
+            self._recover()
+        self._run_callbacks()
+
+    def _recover(self) -> None:
+        session = self.session
+        with session.lock:
+            session.state = BUSY
+            session.write = None
+        recovery.recover(session)
+        session.broken = False
+
+    def _run_callbacks(self) -> None:
+        callbacks = self.session.inbox.callbacks
+        while callbacks:
+            future = callbacks.popleft()
+            try:
+                future.run_callbacks()
+            except BaseException:  # such as SystemExit: it must not end this thread
+                logger.exception("a callback of %r failed", future)
+
+    def _turn(self, longest: float) -> None:
+        """Wait for something to do, at most `longest` seconds, and do it."""
+        session = self.session
+        if session.broken:
+            raise ConnectionLostError("a request could not be sent")
+        reading, commands = session.reading.fileno(), session.commands.fileno()
+        expects_reply = session.state is BUSY and session.write is not None
+        poll = select.poll()
+        poll.register(self._wake_read, _POLLIN)
+        poll.register(reading, _POLLIN)
+        poll.register(commands, _POLLIN | _HANG_UP if expects_reply else _HANG_UP)
+        replied = False
+        for descriptor, events in poll.poll(self._patience(time.monotonic(), longest) * 1000):
+            if descriptor == self._wake_read:
+                os.read(self._wake_read, 4096)
+            elif descriptor == reading:
+                self.read_inbox()
+            elif events & _POLLIN:
+                replied = True
+            elif events & _BROKEN:
+                raise ConnectionLostError("the server closed the connection")
+        now = time.monotonic()
+        if session.state is BUSY:
+            if replied and expects_reply:
+                session.read_replies()
+                with session.lock:
+                    session.progress.notify_all()
+            if session.write is None:
+                self._send(now)
+        self._settle_unsent()
+        self._look_after(now)
+
+    def _patience(self, now: float, longest: float) -> float:
+        """How long the poll may wait, in seconds."""
+        session = self.session
+        outbox = session.outbox
+        if session.state is BUSY and session.write is None:
+            if outbox.waiting and not outbox.may_send_tasks and not outbox.urgent:
+                return UNAPPLIED_POLL_SECONDS if outbox.intake == OPEN else INTAKE_POLL_SECONDS
+            return 0.0
+        beat = outbox.last_write + session.lease_seconds / 3 - now
+        return max(0.0, min(longest, beat))
+
+    def _send(self, now: float) -> None:
+        """Send what has collected; when nothing has, callers may send themselves again."""
+        session = self.session
+        outbox = session.outbox
+        if outbox.waiting and not outbox.may_send_tasks:
+            outbox.ask = True
+        write = outbox.compose()
+        if write is not None:
+            session.write = write
+            session.commands.send(write.data)
+            return
+        with session.lock:
+            session.state = IDLE
+            if outbox.has_more:
+                session.state = BUSY
+
+    def _settle_unsent(self) -> None:
+        """Tasks that never left: cancelled before, or not the same any more when they had to be sent again."""
+        session = self.session
+        outbox = session.outbox
+        while outbox.dropped:
+            session.inbox.end_canceled(outbox.dropped.pop())
+        while outbox.lost:
+            future = outbox.lost.pop()
+            session.inbox.fail(
+                future,
+                TaskLostError(
+                    f"Redis lost task {future.task_id}, and its arguments have changed since it was submitted: "
+                    "submit it again"
+                ),
+            )
+
+    def _look_after(self, now: float) -> None:
+        """What is due from time to time."""
+        session = self.session
+        outbox = session.outbox
+        write = session.write
+        if write is not None and now - write.sent > LONE_SECONDS:
+            if session.state is LONE:
+                with session.lock:
+                    if session.state is LONE:
+                        session.state = BUSY
+            elif now - write.sent > REPLY_TIMEOUT_SECONDS:
+                raise ConnectionLostError("no reply came")
+        if now - self._asked_inbox > BLOCK_MILLISECONDS / 1000 + REPLY_TIMEOUT_SECONDS:
+            raise ConnectionLostError("no reply came to the reading of the inbox")
+        if now - outbox.last_write > session.lease_seconds / 3:
+            outbox.last_write = now
+            outbox.requests.append(outbox.beat())
+            session.hand_over()
+        elif outbox.functions.released and session.state is IDLE:
+            session.hand_over()
+
+    # --- the inbox ----------------------------------------------------------------------------------------
+
+    def ask_inbox(self) -> None:
+        """Send the next read; the entries handled so far may be removed with it."""
+        session = self.session
+        key = session.keys.client_inbox(session.client_id)
+        read = pack(("XREAD", "COUNT", INBOX_ENTRIES, "BLOCK", BLOCK_MILLISECONDS, "STREAMS", key, self.last_entry))
+        self._extra_replies = 0
+        if self._untrimmed >= TRIM_ENTRIES and session.outbox.trim_from:
+            read = pack(("XTRIM", key, "MINID", session.outbox.trim_from)) + read
+            session.outbox.trim_from = ""
+            self._untrimmed = 0
+            self._extra_replies = 1
+        self._asked_inbox = time.monotonic()
+        session.reading.send(read)
+
+    def read_inbox_within(self, seconds: float) -> None:
+        """Read what comes within this time (before the thread has started, or during a recovery)."""
+        poll = select.poll()
+        poll.register(self.session.reading.fileno(), _POLLIN)
+        if self.session.reading.buffered or poll.poll(seconds * 1000):
+            self.read_inbox()
+
+    def read_inbox(self) -> None:
+        """Read what has come, handle it, and ask for more."""
+        session = self.session
+        for _ in range(self._extra_replies):
+            if isinstance(reply := session.reading.read(), ReplyError):
+                raise reply
+        reply = session.reading.read()
+        if isinstance(reply, ReplyError):
+            raise reply
+        if not reply:
+            self._nothing_came()
+            self.ask_inbox()
+            return
+        entries = reply[0][1]
+        for _, fields in entries:
+            session.inbox.handle(fields[0], fields[1])
+        self.last_entry = entries[-1][0].decode()
+        milliseconds, _, sequence = self.last_entry.partition("-")
+        session.outbox.trim_from = f"{milliseconds}-{int(sequence) + 1}"
+        self._untrimmed += len(entries)
+        if session.inbox.ended:
+            raise RedisRefusedError(f"the client has ended: {session.inbox.ended}")
+        self.ask_inbox()
+
+    def _nothing_came(self) -> None:
+        """The read ran out of time. Is the record still there? If so, what was handled can be removed."""
+        session = self.session
+        if session.outbox.trim_from:
+            self._untrimmed = TRIM_ENTRIES
+        now = time.monotonic()
+        if session.unfinished and session.outbox.registration and now - self._asked_record > RECORD_SECONDS:
+            self._asked_record = now
+            session.outbox.ask = True
+            session.hand_over()

@@ -1,0 +1,222 @@
+"""What the schedulers tell a client, entry by entry: outcomes, refusals, what is missing, what nobody knows.
+
+Called by whoever reads the inbox (the I/O thread, or the constructor before there is one). Handling an entry twice
+changes nothing: after a lost connection the inbox is read from its beginning.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from gristmill.client.future import CANCELED_STATES, CANCELLED, FINISHED, SUCCESS, Future
+from gristmill.client.serializer import LargeCall, call_with_values
+from gristmill.errors import QueueFullError, TaskError, TaskLostError, WorkerDiedError
+from gristmill.protocol import payloads
+
+if TYPE_CHECKING:
+    from gristmill.client.session import Session
+
+RESENDS = 5
+"""A task is sent again so often for something that is missing; then it is lost."""
+
+
+class LargeValue:
+    """A value or failure that lies in Redis; when nobody needs it any more, it may go there too."""
+
+    __slots__ = ("object_id", "registration", "released")
+
+    def __init__(self, object_id: str, registration: int, released: deque[tuple[str, int, int]]) -> None:
+        self.object_id = object_id
+        self.registration = registration
+        self.released = released
+
+    def __del__(self) -> None:
+        self.released.append((self.object_id, 0, self.registration))
+
+
+class Inbox:
+    """Turns the entries of the inbox into settled futures."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.unfinished = session.unfinished
+        self.callbacks: deque[Future] = deque()
+        """Settled futures whose callbacks are still to be run: after everything that came with them is settled."""
+        self.registered = 0
+        """The registration that was confirmed last."""
+        self.ended = ""
+        """Why the schedulers say that this client has ended."""
+
+    def handle(self, kind: bytes, body: bytes) -> None:
+        """Handle one entry."""
+        if kind == b"outcomes":
+            self._outcomes(body)
+            return
+        message = orjson.loads(body)
+        if kind == b"registered":
+            self.registered = message["registration"]
+        elif kind == b"refused":
+            self._refused(message["reason"], message["tasks"])
+        elif kind == b"missing":
+            for number, _ in message["tasks"]:
+                if future := self.unfinished.get(number):
+                    self.send_with_values(future)
+        elif kind == b"unknown":
+            self._unknown(message["tasks"])
+
+    def _outcomes(self, body: bytes) -> None:
+        message = orjson.loads(body)
+        worker = message["worker"]
+        take, callbacks = self.unfinished.pop, self.callbacks
+        for row in message["rows"]:
+            future = take(row[0], None)
+            if future is None:
+                continue
+            future._row = row
+            future._worker = worker
+            final = FINISHED
+            if row[2] != SUCCESS:
+                final = self._unsuccessful(future, row)
+            elif type(row[3]) is dict:
+                row[3] = self._large(row[3]["object"])
+            future._forget_call()
+            if future._settle(final):
+                callbacks.append(future)
+
+    def _large(self, object_id: str) -> LargeValue:
+        outbox = self.session.outbox
+        return LargeValue(object_id, outbox.registration, outbox.functions.released)
+
+    def _unsuccessful(self, future: Future, row: list[Any]) -> str:
+        """Prepare a failed or cancelled outcome; returns the future's final state."""
+        if row[2] in CANCELED_STATES:
+            return CANCELLED
+        future._failed = True
+        payload = row[3]
+        if len(row) > 8:
+            for dependency in future._dependencies:
+                if dependency.task_id == row[8] and dependency.done():
+                    future._source = dependency._source or dependency
+                    return FINISHED
+        if payload is None and row[2] == "failed_worker_died":
+            future.__dict__["_error"] = WorkerDiedError(
+                f"too many workers died while executing task {future.task_id} (attempt {row[1]})"
+            )
+        elif type(payload) is dict and "object" in payload:
+            row[3] = self._large(payload["object"])
+        return FINISHED
+
+    # --- outcomes that this client finds itself -----------------------------------------------------------
+
+    def fail(self, future: Future, error: BaseException) -> None:
+        """End a task with an error of the client's own making."""
+        if self.unfinished.pop(future._number, None) is None:
+            return
+        future._failed = True
+        future.__dict__["_error"] = error
+        self._end(future, FINISHED)
+
+    def end_canceled(self, future: Future) -> None:
+        """End a task as cancelled: it was never sent, or nobody knows it."""
+        if self.unfinished.pop(future._number, None) is not None:
+            self._end(future, CANCELLED)
+
+    def end_canceled_number(self, number: int) -> None:
+        """The same by number; harmless when it is settled."""
+        if future := self.unfinished.get(number):
+            self.end_canceled(future)
+
+    def follow(self, future: Future, dependency: Future) -> None:
+        """End a task as its dependency ended, which has no value."""
+        if dependency.cancelled():
+            self.end_canceled(future)
+        elif self.unfinished.pop(future._number, None) is not None:
+            future._failed = True
+            future._source = dependency._source or dependency
+            self._end(future, FINISHED)
+
+    def _end(self, future: Future, state: str) -> None:
+        future._id = future.task_id  # the session's id may change
+        future._forget_call()
+        if future._settle(state):
+            self.callbacks.append(future)
+
+    # --- what has to be sent again ------------------------------------------------------------------------
+
+    def _refused(self, reason: str, numbers: list[int]) -> None:
+        about, _, text = reason.partition(": ")
+        if about == "client":
+            self.ended = text
+        for number in numbers:
+            future = self.unfinished.get(number)
+            if future is None:
+                continue
+            if about == "intake":
+                if self.session.wait_when_full:
+                    self._send_again(future)
+                else:
+                    self.fail(future, QueueFullError(f"new tasks are refused at the moment ({text}): submit it later"))
+            elif about == "object" and future._resent < RESENDS:
+                if future._function is not None:
+                    future._function.uploaded = 0
+                self._send_again(future)
+            elif about == "object":
+                self.fail(future, TaskLostError(f"task {future.task_id} was refused again and again: {text}"))
+            else:
+                self.fail(future, TaskError(f"task {future.task_id} was refused: {reason}"))
+        if about == "intake":
+            self.session.outbox.intake = text.encode()  # the next reply knows better
+
+    def _send_again(self, future: Future) -> None:
+        future._resent += 1
+        future._batch = 0
+        self.session.queue_again(future)
+
+    def _unknown(self, numbers: list[int]) -> None:
+        """A cancel named tasks that nobody knows. Their outcomes, if there were any, have been handled by now."""
+        for number in numbers:
+            future = self.unfinished.get(number)
+            if future is None:
+                continue
+            if future._batch == 0:
+                self.session.outbox.cancels.append(future)  # on its way again: the cancel finds it there
+            elif future._cancel_asked:
+                self.end_canceled(future)
+
+    def send_with_values(self, future: Future) -> None:
+        """Send a task again with the values of its dependencies in it, once all of them are done."""
+        pending = [dependency for dependency in future._dependencies if not dependency.done()]
+        if pending:
+            # Whichever comes last finds nothing pending.
+            pending[0].add_done_callback(lambda _: self.send_with_values(future))
+            return
+        for dependency in future._dependencies:
+            if dependency._failed or dependency.cancelled():
+                self.follow(future, dependency)
+                return
+        if self.unfinished.get(future._number) is not future or not future._dependencies:
+            return
+        try:
+            call = self._call_bytes(future)
+            data = call_with_values(call, future._dependencies)
+        except Exception as error:
+            self.fail(future, TaskLostError(f"task {future.task_id} cannot be sent again with values: {error}"))
+            return
+        future._dependencies = ()
+        future._call, future._large = None, None
+        if len(data) <= payloads.INLINE_BYTES:
+            future._call = payloads.text_of(data)
+        else:
+            future._large = LargeCall(data, (), {}, keep=True)
+        self._send_again(future)
+
+    def _call_bytes(self, future: Future) -> bytes:
+        if future._call is not None:
+            return payloads.bytes_of(future._call)
+        data = future._large.bytes_again(self.session) if future._large is not None else None
+        if data is None:
+            raise TaskLostError("its arguments have changed since")
+        return data

@@ -1,0 +1,77 @@
+"""What may differ from task to task, checked once and sent as it is (`messages.TaskOptions`)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gristmill.protocol.payloads import qualified_name
+
+PRIORITY_LIMIT = 1000
+_CAPABILITY = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
+
+
+def python_tag() -> str:
+    """The capability that every task needs: the minor version of its Python, since its code may travel by value."""
+    return f"python{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def lane_of(capabilities: Mapping[str, int] | Iterable[str] | None) -> str:
+    """The lane of tasks that need these capabilities: all names in order; raises ValueError for an odd name."""
+    names = {python_tag(), *(capabilities or ())}
+    for name in names:
+        if not isinstance(name, str) or not _CAPABILITY.match(name):
+            raise ValueError(
+                f"expected capability names of 1 to 64 letters, digits, '-', '_' or '.'; got {name!r}; rename it"
+            )
+    return ",".join(sorted(names))
+
+
+def task_options(
+    *,
+    priority: int = 0,
+    capabilities: Mapping[str, int] | Iterable[str] | None = None,
+    retries: int = 0,
+    retry_delay: float = 0.0,
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
+    timeout: float | None = None,
+    max_deaths: int | None = None,
+) -> dict[str, Any] | None:
+    """The options as they travel; None when nothing differs. Raises ValueError or TypeError saying what is wrong."""
+    options: dict[str, Any] = {}
+    run: dict[str, Any] = {}
+    if _whole("priority", priority, -PRIORITY_LIMIT, PRIORITY_LIMIT):
+        options["priority"] = priority
+    if capabilities:
+        options["lane"] = lane_of(capabilities)
+    if _whole("retries", retries, 0, 1_000_000_000):
+        options["retries"] = retries
+    if delay := _milliseconds("retry_delay", retry_delay, least=0):
+        options["retry_delay_ms"] = delay
+    if max_deaths is not None:
+        options["max_deaths"] = _whole("max_deaths", max_deaths, 1, 1_000_000_000)
+    if timeout is not None:
+        run["timeout_ms"] = _milliseconds("timeout", timeout, least=1)
+    if retry_on is not None:
+        kinds = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+        for kind in kinds:
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise TypeError(f"expected retry_on to be an exception class, or a tuple of them; got {kind!r}")
+        run["retry_on"] = [qualified_name(kind) for kind in kinds]
+    if run:
+        options["run"] = run
+    return options or None
+
+
+def _whole(name: str, value: int, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"expected {name} to be a whole number from {least} to {most}; got {value!r}")
+    return value
+
+
+def _milliseconds(name: str, seconds: float, least: int) -> int:
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds * 1000 >= least:
+        raise ValueError(f"expected {name} to be seconds, at least {least / 1000:g}; got {seconds!r}")
+    return min(round(seconds * 1000), 100_000_000_000)

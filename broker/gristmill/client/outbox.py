@@ -1,0 +1,278 @@
+"""What waits to be sent, and what one write holds.
+
+Whoever sends (a calling thread or the I/O thread, never both: see `session`) asks `compose` for everything that may go
+now: several batches of tasks with the objects that they need, then cancels, releases and the rest, and at the end two
+questions: is the intake open, and up to which batch has the record come? One write, and one turn of replies.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+from gristmill.client import batches
+from gristmill.client.functions import FunctionObject, Functions
+from gristmill.client.future import Future
+from gristmill.client.serializer import LargeCall
+from gristmill.protocol.keys import Keys
+from gristmill.protocol.payloads import object_id, object_writes
+from gristmill.store.connection import pack
+
+WRITE_BATCHES = 16
+WRITE_BYTES = 8 << 20
+"""One write holds at most this many batches and about this many bytes."""
+UNAPPLIED_BATCHES = 64
+"""So many batches may lie in the request stream unapplied: nobody's flood holds up the others."""
+CANCELS_PER_REQUEST = 500
+
+OPEN = b"open"
+
+
+class Write(NamedTuple):
+    """What one write holds and what its replies mean."""
+
+    data: bytes
+    replies: int
+    asked: bool
+    """Whether the last two replies are the answers to the questions."""
+    batch: int
+    """The last batch in it, 0 for none."""
+    large: list[LargeCall]
+    """Calls whose bytes are needed no more once Redis has them."""
+    sent: float
+    """When it was composed (monotonic seconds)."""
+
+
+class Outbox:
+    """The queues of one client. `waiting` and `cancels` may be appended to by any thread without a lock."""
+
+    def __init__(self, keys: Keys, lane: str) -> None:
+        self.keys = keys
+        self.lane = lane
+        self.client = ""
+        self.functions = Functions()
+        self.waiting: deque[Future] = deque()
+        self.cancels: deque[Future] = deque()
+        self.requests: deque[bytes] = deque()
+        """Other packed commands, each with one reply."""
+        self.dropped: list[Future] = []
+        """Cancelled before they were sent."""
+        self.lost: list[Future] = []
+        """To be sent again, but their arguments have changed."""
+        self.large_added = 0
+        """Bytes of large calls that were queued so far (written by callers, under the session's lock)."""
+        self.large_taken = 0
+        """Bytes of large calls that were packed so far (written by whoever composes)."""
+        self.ask = False
+        """Ask the two questions although nothing is to be sent."""
+        self.trim_from = ""
+        """Inbox entries before this one are handled."""
+        self.last_write = time.monotonic()
+        self._object_numbers = itertools.count(1)
+        self._resend: deque[tuple[int, list[Future]]] = deque()
+        self.registration = 0
+        self.last = 0
+        """The last batch that was packed."""
+        self.applied = 0
+        """The batch up to which all are applied, as far as is known."""
+        self.intake = OPEN
+        self._again_below = -1
+        """Tasks up to this number may be known to the schedulers already."""
+        self._submit_key = self.keys.submit()
+        self._cancels_key = self.keys.cancels()
+        self._ask_intake = pack(("GET", self.keys.intake()))
+        self._ask_record = b""
+
+    # --- registrations ------------------------------------------------------------------------------------
+
+    def begin(self, client: str, registration: int, table: dict[int, Future]) -> None:
+        """A registration begins: batches count from 1; all that is unfinished is sent (again)."""
+        # In this order: a caller enters its task into the table first and into the queue then, so that it may be
+        # here twice (the second is passed over), but is never left out.
+        self.waiting.clear()
+        unfinished = [future for _, future in sorted(table.copy().items())]
+        self.client = client
+        self.registration = registration
+        self.last = self.applied = 0
+        self.intake = OPEN
+        self._resend.clear()
+        self._ask_record = self.record_question()
+        for future in unfinished:
+            if future._batch:
+                self._again_below = max(self._again_below, future._number)
+            future._batch = 0
+        self.waiting.extend(unfinished)
+        self.large_taken = self.large_added - sum(f._large.size for f in unfinished if f._large is not None)
+
+    def resume(self, applied: int, table: dict[int, Future]) -> None:
+        """The record is at `applied`: what later batches carried is sent again, in the same batches."""
+        unfinished = list(table.values())
+        self.applied = applied
+        groups: dict[int, list[Future]] = {number: [] for number in range(applied + 1, self.last + 1)}
+        for future in unfinished:
+            if future._batch in groups:
+                groups[future._batch].append(future)
+        self._resend = deque(groups.items())
+        self.cancels.extend(future for future in unfinished if future._cancel_asked)
+
+    def record_question(self) -> bytes:
+        """The packed question for the client's record: registration, batch, ended."""
+        return pack(("HMGET", self.keys.client(self.client), "registration", "batch", "ended"))
+
+    # --- composing ----------------------------------------------------------------------------------------
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waits, be it allowed to go now or not."""
+        return bool(self.waiting or self.urgent or self.dropped or self.lost or self.functions.released)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether something waits that may go although no more tasks may."""
+        return bool(self.cancels or self.requests or self._resend or self.ask)
+
+    @property
+    def may_send_tasks(self) -> bool:
+        """Whether the intake is open and not too many batches are unapplied."""
+        return self.last - self.applied < UNAPPLIED_BATCHES and self.intake == OPEN
+
+    @property
+    def large_waiting(self) -> int:
+        """Bytes of large calls that are not yet packed."""
+        return self.large_added - self.large_taken
+
+    def compose(self) -> Write | None:
+        """Everything that may go now; None when nothing may."""
+        commands: list[bytes] = []
+        large: list[LargeCall] = []
+        batch = size = 0
+        while self._resend and len(commands) < WRITE_BATCHES and size < WRITE_BYTES:
+            batch, rows = self._resend.popleft()
+            size += self._pack_batch(commands, large, batch, rows, again=False, upload=True)
+        count = 0
+        while (
+            self.waiting and not self._resend and count < WRITE_BATCHES and size < WRITE_BYTES and self.may_send_tasks
+        ):
+            rows = self._take_rows()
+            if not rows:
+                break
+            count += 1
+            batch = self.last = self.last + 1
+            for future in rows:
+                future._batch = batch
+                if future._large is not None:
+                    self.large_taken += future._large.size
+            again = rows[0]._number <= self._again_below
+            size += self._pack_batch(commands, large, batch, rows, again=again, upload=False)
+        asked = bool(batch) or self.ask
+        self._pack_cancels(commands)
+        self._pack_releases(commands)
+        while self.requests:
+            commands.append(self.requests.popleft())
+        if not commands and not asked:
+            return None
+        if self.trim_from:
+            commands.append(pack(("XTRIM", self.keys.client_inbox(self.client), "MINID", self.trim_from)))
+            self.trim_from = ""
+        if asked:
+            self.ask = False
+            commands.append(self._ask_intake)
+            commands.append(self._ask_record)
+        self.last_write = time.monotonic()
+        return Write(b"".join(commands), len(commands), asked, batch, large, self.last_write)
+
+    def _take_rows(self) -> list[Future]:
+        """The next batch. Tasks whose cancel was asked for meanwhile never leave."""
+        rows = batches.cut_batch(self.waiting)
+        if any(future._cancel_asked for future in rows):
+            self.dropped += [future for future in rows if future._cancel_asked]
+            rows = [future for future in rows if not future._cancel_asked]
+        return rows
+
+    def _pack_batch(
+        self,
+        commands: list[bytes],
+        large: list[LargeCall],
+        batch: int,
+        rows: list[Future],
+        *,
+        again: bool,
+        upload: bool,
+    ) -> int:
+        """Pack one batch, objects first; returns its bytes."""
+        start = len(commands)
+        for future in tuple(rows):
+            if future._large is not None and not self._upload_call(commands, large, future, future._large):
+                rows.remove(future)
+        index = batches.functions_of(rows)
+        for function in index:
+            function.last_batch = batch
+            if upload or function.uploaded != self.registration:
+                self._upload_function(commands, function)
+        body = batches.tasks_body(self.client, batch, self.lane, rows, index, again=again)
+        commands.append(pack(("XADD", self._submit_key, "*", "tasks", body)))
+        return sum(map(len, commands[start:]))
+
+    def _upload_function(self, commands: list[bytes], function: FunctionObject) -> None:
+        if function.uploaded != self.registration:
+            # A new id with each registration: the old object may just be being freed.
+            function.object_id = object_id(f"{self.client}.f{next(self._object_numbers)}", len(function.data))
+            function.uploaded = self.registration
+        commands += object_writes(self.keys, function.object_id, function.data)
+
+    def _upload_call(self, commands: list[bytes], large: list[LargeCall], future: Future, call: LargeCall) -> bool:
+        assert future._session is not None
+        data = call.bytes_again(future._session)
+        if data is None:
+            self.lost.append(future)
+            return False
+        stem = f"{self.client}.c{future._number}"
+        call.object_id = object_id(f"{stem}.{future._resent}" if future._resent else stem, call.size)
+        commands += object_writes(self.keys, call.object_id, data)
+        if not call.keep:
+            large.append(call)
+        return True
+
+    def _pack_cancels(self, commands: list[bytes]) -> None:
+        """Cancels name the batch that must be applied before; what was never sent is dropped here."""
+        while self.cancels:
+            ids: list[str] = []
+            after = 0
+            while self.cancels and len(ids) < CANCELS_PER_REQUEST:
+                future = self.cancels.popleft()
+                if future._batch == 0:
+                    self.dropped.append(future)
+                elif not future.done():
+                    ids.append(future.task_id)
+                    after = max(after, future._batch)
+            if ids:
+                self._request(commands, "cancel", tasks=ids, after=after, reason="")
+
+    def _pack_releases(self, commands: list[bytes]) -> None:
+        released = self.functions.released
+        while released:
+            objects: list[str] = []
+            after = 0
+            while released and len(objects) < CANCELS_PER_REQUEST:
+                name, batch, registration = released.popleft()
+                if registration == self.registration:  # an earlier one's are gone with its record
+                    objects.append(name)
+                    after = max(after, batch)
+            if objects:
+                self._request(commands, "release", objects=objects, after=after)
+
+    def _request(self, commands: list[bytes], kind: str, **fields: Any) -> None:
+        body = batches.body(client=self.client, **fields)
+        commands.append(pack(("XADD", self._cancels_key, "*", kind, body)))
+
+    def disconnect_request(self) -> bytes:
+        """The packed request by which the client goes."""
+        body = batches.body(client=self.client, after=self.last)
+        return pack(("XADD", self._cancels_key, "*", "disconnect", body))
+
+    def beat(self) -> bytes:
+        """The packed request by which the client's lease is renewed."""
+        body = batches.body(client=self.client)
+        return pack(("XADD", self.keys.heartbeats(), "MAXLEN", "~", 10_000, "*", "client_beat", body))

@@ -1,0 +1,383 @@
+"""One client's life with Redis: two connections, one I/O thread, and the table of what is unfinished.
+
+Who sends. A lone task must not wait for a thread to wake up, and a flood must not be sent task by task. So:
+
+    IDLE    nothing is on its way. The thread that submits packs and sends itself, under the lock, and leaves LONE.
+    LONE    a caller has sent; nobody reads the replies yet. The next to submit reads them if they are there, and sends
+            itself again; else it hands over to the I/O thread: BUSY.
+    BUSY    the I/O thread alone uses the command connection. Callers append to the outbox and go on, without a lock.
+            It reads the replies, sends all that has collected meanwhile, and when nothing has: IDLE.
+    CLOSED  the end.
+
+No task is left lying: a caller first appends and then looks at the state; the I/O thread first makes it IDLE, under
+the lock, and then looks at the outbox once more. Whichever is second sees the other. Batches form by themselves: while
+a program submits in a loop, the interpreter lets the I/O thread run every few milliseconds; by then hundreds wait.
+
+In LONE the I/O thread (`courier`) is not woken by the replies of the command connection: with one task at a time that
+would cost a switch of threads for each, for nothing. Over TLS callers never send themselves, since one TLS socket
+must not be used by two threads at a time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import select
+import socket
+import sys
+import threading
+import time
+
+from gristmill._version import __version__
+from gristmill.client.courier import BUSY, CLOSED, IDLE, LONE, Courier
+from gristmill.client.future import Future
+from gristmill.client.inbox import Inbox, LargeValue
+from gristmill.client.options import lane_of
+from gristmill.client.outbox import OPEN, Outbox, Write
+from gristmill.client.recovery import establish, new_client_id
+from gristmill.errors import ClientClosedError, ConnectionLostError, QueueFullError, RedisRefusedError
+from gristmill.protocol.keys import Keys
+from gristmill.protocol.payloads import read_object
+from gristmill.store.connection import Connection, ReplyError, backoff
+
+WAITING_TASKS = 20_000
+WAITING_BYTES = 64 << 20
+"""So much waits to be sent at most; then `submit` waits."""
+DISCONNECT_SECONDS = 5.0
+FETCH_SECONDS = 60.0
+"""How long fetching a large value may go on trying while Redis cannot be reached."""
+
+CLOSED_TEXT = "the client is closed: make a new one"
+
+
+class RecordLostError(RedisRefusedError):
+    """The client's record in Redis is gone, ended, or that of another registration."""
+
+
+class Session:
+    """What a client shares with its futures and its I/O thread."""
+
+    def __init__(
+        self,
+        address: str,
+        namespace: str,
+        *,
+        name: str,
+        lease_seconds: float,
+        connect_timeout: float,
+        wait_when_full: bool,
+        parent: tuple[str, int] | None,
+    ) -> None:
+        self.address = address
+        self.keys = Keys(namespace)
+        self.name = name
+        self.lease_seconds = lease_seconds
+        self.wait_when_full = wait_when_full
+        self.parent = parent
+        self.client_id = new_client_id()
+        self.refusal: str | None = None
+        """Why nothing can be submitted any more."""
+        self.forked = False
+        """This is the copy of a session in a forked process: its I/O thread does not exist here."""
+        self.owner_gone = False
+        """Nobody can submit any more: the session ends with its last unfinished task."""
+        self.stopping = threading.Event()
+        self.unfinished: dict[int, Future] = {}
+        """Tasks without an outcome, by number. Who takes one out settles it."""
+        self.numbers = itertools.count()
+        self.outbox = Outbox(self.keys, lane_of(None))
+        self.inbox = Inbox(self)
+        self.state = BUSY
+        self.lock = threading.Lock()
+        self.progress = threading.Condition(self.lock)
+        """Told when replies have come."""
+        self.write: Write | None = None
+        """What was sent on the command connection and is not yet answered."""
+        self.acknowledged = 0
+        """The last batch that Redis has answered for."""
+        self.recovered = 0.0
+        """When the last recovery ended, and how many came soon after another."""
+        self.hasty_recoveries = 0
+        self.broken = False
+        """A caller could not send: the I/O thread must connect anew."""
+        self.commands = Connection(address, name=f"gristmill-client-{self.client_id}")
+        self.reading = Connection(address, name=f"gristmill-inbox-{self.client_id}")
+        self._callers_send = not address.startswith("rediss://")
+        self._fetch_lock = threading.Lock()
+        self._fetching = Connection(address, name=f"gristmill-fetch-{self.client_id}")
+        self.courier = Courier(self)
+        try:
+            establish(self, connect_timeout)
+        except BaseException:
+            self.close_connections()
+            self.courier.close()
+            raise
+        self.state = IDLE
+        _open_sessions.add(self)
+        self.courier.start()
+
+    # --- submitting ---------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise ClientClosedError or QueueFullError when nothing can be submitted."""
+        if self.refusal is not None:
+            raise ClientClosedError(self.refusal)
+        if self.outbox.intake != OPEN and not self.wait_when_full:
+            reason = self.outbox.intake.decode(errors="replace")
+            self.outbox.ask = True  # so that the next try knows better
+            self.hand_over()
+            raise QueueFullError(f"new tasks are refused at the moment ({reason}): submit it again later")
+
+    def enqueue(self, future: Future) -> None:
+        """Take over a task whose call is serialised."""
+        self.unfinished[future._number] = future
+        outbox = self.outbox
+        outbox.waiting.append(future)
+        if self.state is not BUSY:
+            self._send_now()
+        elif len(outbox.waiting) > WAITING_TASKS or outbox.large_waiting > WAITING_BYTES:
+            self._wait_for_room()
+
+    def enqueue_large(self, future: Future) -> None:
+        """The same for one whose call travels as an object."""
+        assert future._large is not None
+        with self.lock:
+            self.outbox.large_added += future._large.size
+        self.enqueue(future)
+
+    def queue_again(self, future: Future) -> None:
+        """A task that was sent goes again (I/O thread only)."""
+        with self.lock:
+            if future._large is not None:
+                self.outbox.large_added += future._large.size
+            self.outbox.waiting.append(future)
+            self._hand_over()
+
+    def _send_now(self) -> None:
+        """Send what waits from this thread if the command connection is free, else hand over to the I/O thread."""
+        with self.lock:
+            if self.state is CLOSED:
+                self._refuse_late()
+            if self.state is BUSY:
+                return
+            try:
+                if self.state is LONE:
+                    if not _readable(self.commands):
+                        self._hand_over()
+                        return
+                    self.read_replies()
+                    self.state = IDLE
+                    self.progress.notify_all()
+                if self._callers_send:
+                    self.write = self.outbox.compose()
+                if self.write is not None:
+                    self.state = LONE
+                    self.commands.send(self.write.data)
+            except (ConnectionLostError, RedisRefusedError):
+                self.broken = True
+            except BaseException:
+                # An interrupt may have come in the middle of a write: the connection is of no use any more.
+                self.broken = True
+                self._hand_over()
+                raise
+            if self.broken or self.outbox.has_more:
+                self._hand_over()
+
+    def _refuse_late(self) -> None:
+        """A task was queued while the session ended: nobody else will settle it."""
+        for number in list(self.unfinished):
+            self.inbox.end_canceled_number(number)
+        raise ClientClosedError(self.refusal or CLOSED_TEXT)
+
+    def hand_over(self) -> None:
+        """Let the I/O thread see to the outbox."""
+        with self.lock:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self.state is IDLE or self.state is LONE:
+            self.state = BUSY
+        self.courier.wake()
+
+    def _wait_for_room(self) -> None:
+        if self.courier.is_this_thread():
+            return  # a callback: if it waited, nobody would make room
+        outbox = self.outbox
+        with self.progress:
+            while self.state is BUSY and (
+                len(outbox.waiting) > WAITING_TASKS // 2 or outbox.large_waiting > WAITING_BYTES // 2
+            ):
+                self.progress.wait(1.0)
+
+    def read_replies(self) -> None:
+        """Read what the last write is answered, and what that says. Called by whoever has the command connection."""
+        write, self.write = self.write, None
+        assert write is not None
+        read = self.commands.read
+        refused: ReplyError | None = None
+        replies = []
+        for _ in range(write.replies):
+            reply = read()
+            if isinstance(reply, ReplyError):
+                refused = refused or reply
+            replies.append(reply)
+        if refused is not None:
+            raise refused
+        for call in write.large:
+            call.data = None
+        if write.asked:
+            intake, record = replies[-2:]
+            self.take_record(record)
+            self.outbox.intake = intake or OPEN
+        if write.batch > self.acknowledged:
+            self.acknowledged = write.batch
+
+    def take_record(self, record: list[bytes | None]) -> None:
+        """Note how far the record has come; raises RecordLostError when it is not this registration's."""
+        registration, batch, ended = record
+        if registration is None or ended is not None or int(registration) != self.outbox.registration:
+            raise RecordLostError("the client's record is gone from Redis, or is not its own")
+        self.outbox.applied = int(batch or 0)
+
+    # --- waiting ------------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None) -> bool:
+        """Wait until Redis has answered for everything submitted so far. Answers False when it has not in time."""
+        self.check_fork()
+        last = next(reversed(self.unfinished.values()), None)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self.progress:
+            batch = self.outbox.last
+            self._hand_over()
+
+            def answered() -> bool:
+                if last is not None and not last.done():
+                    return bool(last._batch) and self.acknowledged >= last._batch
+                return self.acknowledged >= batch
+
+            while not answered() and self.state is not CLOSED:
+                left = 1.0 if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self.progress.wait(min(left, 1.0))
+        return True
+
+    def cancel(self, futures: list[Future]) -> None:
+        """Ask for tasks to be cancelled; does not wait for the answer."""
+        self.check_fork()
+        for future in futures:
+            future._cancel_asked = True
+        self.outbox.cancels.extend(futures)
+        self.hand_over()
+
+    def before_wait(self, future: Future, timeout: float | None) -> None:
+        """A thread is about to wait for a future. If it is the I/O thread, in a callback, it works on instead."""
+        self.check_fork()
+        if self.courier.is_this_thread():
+            self.courier.work_until(future, timeout)
+
+    def fetch(self, payload: LargeValue) -> bytes:
+        """The bytes of a large value or failure; raises MissingObjectError or ConnectionLostError."""
+        self.check_fork()
+        deadline = time.monotonic() + FETCH_SECONDS
+        failures = 0
+        while True:
+            try:
+                with self._fetch_lock:
+                    if not self._fetching.connected:
+                        self._fetching.connect()
+                    return read_object(self._fetching, self.keys, payload.object_id)
+            except (ConnectionLostError, ReplyError):
+                failures += 1
+                if self.state is CLOSED or time.monotonic() + backoff(failures) > deadline:
+                    raise
+            except BaseException:
+                self._fetching.close()  # interrupted: replies may still come
+                raise
+            time.sleep(backoff(failures))
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def check_fork(self) -> None:
+        """Raise ClientClosedError in a forked process."""
+        if self.forked:
+            raise ClientClosedError(self.refusal)
+
+    def disconnect(self, why: str = CLOSED_TEXT) -> None:
+        """Leave: unfinished tasks are cancelled, objects freed. Harmless when it has left already."""
+        if self.forked:
+            return
+        if self.refusal is None:
+            self.refusal = why
+        self.stopping.set()
+        self.courier.wake()
+        self.courier.join(DISCONNECT_SECONDS)
+
+    def abandon(self) -> None:
+        """Nobody holds the client any more: leave when the last unfinished task is done; does not wait."""
+        if not self.forked and not self.stopping.is_set():
+            self.owner_gone = True
+            self.courier.wake()
+
+    def end(self) -> None:
+        """The I/O thread has left: whoever waits is told."""
+        with self.lock:
+            self.state = CLOSED
+            if self.refusal is None:
+                self.refusal = CLOSED_TEXT
+            self.progress.notify_all()
+        self.close_connections()
+        for number in list(self.unfinished):
+            self.inbox.end_canceled_number(number)
+        _open_sessions.discard(self)
+
+    def close_connections(self) -> None:
+        """Close all three."""
+        self.commands.close()
+        self.reading.close()
+        if self._fetch_lock.acquire(blocking=False):  # else somebody is reading a large value, and may finish
+            self._fetching.close()
+            self._fetch_lock.release()
+
+    def facts(self) -> dict[str, object]:
+        """What a registration says about this client."""
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+            "release": __version__,
+            "lease_ms": round(self.lease_seconds * 1000),
+            "name": self.name,
+            "parent": self.parent[0] if self.parent else None,
+            "parent_attempt": self.parent[1] if self.parent else 0,
+        }
+
+
+def _readable(connection: Connection) -> bool:
+    """Whether a reply has begun to arrive."""
+    return connection.buffered or bool(select.select([connection.fileno()], [], [], 0)[0])
+
+
+_open_sessions: set[Session] = set()
+
+
+def _leave_all() -> None:
+    """At the end of the program: say goodbye, so that nothing is left over until a lease ends."""
+    for session in list(_open_sessions):
+        session.disconnect()
+
+
+def _after_fork() -> None:
+    """In the forked process: threads are gone, sockets are shared with the parent, locks may be held by nobody."""
+    for session in list(_open_sessions):
+        session.forked = True
+        session.refusal = (
+            f"this client belongs to process {os.getppid()}, from which this one was forked: make a new client here"
+        )
+    _open_sessions.clear()
+
+
+atexit.register(_leave_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

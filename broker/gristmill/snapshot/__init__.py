@@ -1,0 +1,57 @@
+"""Every read that is made for people: the status page, the commands and the tests use this and nothing else.
+
+    with Snapshot("redis://localhost:6379/0") as snapshot:
+        snapshot.counts().states["running"]
+
+It answers with small frozen records, asks for a bounded amount however large the installation is (no KEYS, no SCAN, a
+page of workers at a time), takes the time from Redis, writes nothing, and never unpickles anything.
+"""
+
+from __future__ import annotations
+
+from gristmill.snapshot.api import Snapshot
+from gristmill.snapshot.fleet import STALE_MS, WORKER_SORTS
+from gristmill.snapshot.recipes import redis_cli
+from gristmill.snapshot.records import (
+    SHOWN_STATES,
+    Alert,
+    Change,
+    Client,
+    Counts,
+    Intake,
+    Lane,
+    Overview,
+    Processor,
+    RedisFacts,
+    Scheduler,
+    TaskDetail,
+    TaskList,
+    TaskRow,
+    Worker,
+    WorkerPage,
+)
+from gristmill.snapshot.tasks import check_task_id
+
+__all__ = [
+    "SHOWN_STATES",
+    "STALE_MS",
+    "WORKER_SORTS",
+    "Alert",
+    "Change",
+    "Client",
+    "Counts",
+    "Intake",
+    "Lane",
+    "Overview",
+    "Processor",
+    "RedisFacts",
+    "Scheduler",
+    "Snapshot",
+    "TaskDetail",
+    "TaskList",
+    "TaskRow",
+    "Worker",
+    "WorkerPage",
+    "check_task_id",
+    "redis_cli",
+]

@@ -1,0 +1,196 @@
+"""`Snapshot`: what a person may want to know about one namespace, read together in few round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gristmill.protocol.keys import ID_PATTERN, Keys
+from gristmill.snapshot.fleet import read_clients, read_schedulers, read_worker, read_workers, redis_now
+from gristmill.snapshot.health import alerts, read_counts, read_intake, read_lanes, read_queues, read_redis
+from gristmill.snapshot.reading import REPLY_TIMEOUT_SECONDS, Command, Reader, Reading, sure, text, together
+from gristmill.snapshot.records import (
+    Alert,
+    Client,
+    Counts,
+    Intake,
+    Lane,
+    Overview,
+    RedisFacts,
+    Scheduler,
+    TaskDetail,
+    TaskList,
+    Worker,
+    WorkerPage,
+)
+from gristmill.snapshot.tasks import changes_of, read_newest_tasks, read_task
+
+
+class Snapshot:
+    """The read API for people over one namespace; it may be shared by threads.
+
+    Every method reads what lies in Redis now. They raise ConnectionLostError when Redis is away (or does not answer
+    within `reply_timeout` seconds) and RedisRefusedError when it answers with an error, and can be called again.
+    """
+
+    def __init__(
+        self, address: str, namespace: str = "default", *, reply_timeout: float = REPLY_TIMEOUT_SECONDS
+    ) -> None:
+        self.address = address
+        self.keys = Keys(namespace)
+        self._reader = Reader(address, name="gristmill-snapshot", reply_timeout=reply_timeout)
+
+    @property
+    def namespace(self) -> str:
+        return self.keys.namespace
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; a later read opens new ones."""
+        self._reader.close()
+
+    def _one(self, reading: Reading[Any]) -> Any:
+        return together(self._reader, reading)[0]
+
+    def ping(self) -> None:
+        """One cheap read of the namespace: returns when Redis serves it, raises as all methods do when not."""
+        self._one(read_intake(self.keys))
+
+    def counts(self) -> Counts:
+        """Tasks per state and other totals."""
+        counts: Counts = self._one(read_counts(self.keys))
+        return counts
+
+    def intake(self) -> Intake:
+        """Whether new tasks are taken."""
+        intake: Intake = self._one(read_intake(self.keys))
+        return intake
+
+    def workers(
+        self, *, page: int = 1, per_page: int = 50, sort: str = "worker", descending: bool = False,
+        also: Iterable[str] = (),
+    ) -> WorkerPage:  # fmt: skip
+        """One page of the workers. `also`: ids of workers to show as gone if they are registered no longer."""
+        found: WorkerPage = self._one(
+            read_workers(self.keys, page=page, per_page=per_page, sort=sort, descending=descending, also=also)
+        )
+        return found
+
+    def worker(self, worker: str) -> Worker | None:
+        """One worker, also one that has gone less than ten minutes ago."""
+        found: Worker | None = self._one(read_worker(self.keys, worker)) if ID_PATTERN.match(worker) else None
+        return found
+
+    def schedulers(self) -> tuple[Scheduler, ...]:
+        """The scheduler replicas."""
+        found: tuple[Scheduler, ...] = self._one(read_schedulers(self.keys))
+        return found
+
+    def clients(self, *, page: int = 1, per_page: int = 50) -> tuple[Client, ...]:
+        """One page of the clients."""
+        found: tuple[Client, ...] = self._one(read_clients(self.keys, page=page, per_page=per_page))
+        return found
+
+    def newest_tasks(self, *, limit: int = 25, state: str = "", function: str = "") -> TaskList:
+        """The tasks that changed last; `state` is their state now, `function` text in the function's name."""
+        found: TaskList = self._one(read_newest_tasks(self.keys, limit=limit, state=state, function=function))
+        return found
+
+    def task(self, task: str) -> TaskDetail:
+        """One task: record, place, story; `known` is False when there is neither record nor story."""
+        found: TaskDetail = self._one(read_task(self.keys, task, address=self.address))
+        return found
+
+    def states(self, tasks: Sequence[str]) -> dict[str, str]:
+        """The state that the record of each task names; empty for one without a record."""
+        replies = self._reader.round_trip([("HGET", self.keys.task(task), "state") for task in tasks])
+        return {task: text(sure(reply)) for task, reply in zip(tasks, replies, strict=True)}
+
+    def lanes(self) -> tuple[Lane, ...]:
+        """Lanes with tasks that wait, with the missing capability where no worker serves them."""
+        found: tuple[Lane, ...] = self._one(read_lanes(self.keys))
+        return found
+
+    def redis(self) -> RedisFacts:
+        """Version, memory and persistence of the server."""
+        found: RedisFacts = self._one(read_redis(self.keys))
+        return found
+
+    def alerts(self) -> tuple[Alert, ...]:
+        """What a person should know; empty when all is well."""
+        return self.overview(tasks=1, per_page=1).alerts
+
+    def overview(
+        self, *, page: int = 1, per_page: int = 50, sort: str = "worker", descending: bool = False,
+        also: Iterable[str] = (), tasks: int = 25, state: str = "", function: str = "",
+    ) -> Overview:  # fmt: skip
+        """Everything that the status page shows, in two to five round trips."""
+        keys = self.keys
+        counts, intake, workers, schedulers, newest, lanes, queues, redis, now = together(
+            self._reader,
+            read_counts(keys),
+            read_intake(keys),
+            read_workers(keys, page=page, per_page=per_page, sort=sort, descending=descending, also=also),
+            read_schedulers(keys),
+            read_newest_tasks(keys, limit=tasks, state=state, function=function),
+            read_lanes(keys),
+            read_queues(keys),
+            read_redis(keys),
+            _read_now(),
+        )
+        backlog, quarantined, delayed, clients = queues
+        return Overview(
+            namespace=keys.namespace,
+            now=now,
+            counts=counts,
+            intake=intake,
+            workers=workers,
+            schedulers=schedulers,
+            clients=clients,
+            tasks=newest,
+            lanes=lanes,
+            delayed=delayed,
+            backlog=backlog,
+            quarantined=quarantined,
+            redis=redis,
+            alerts=alerts(
+                counts=counts,
+                intake=intake,
+                workers=workers,
+                schedulers=schedulers,
+                lanes=lanes,
+                backlog=backlog,
+                quarantined=quarantined,
+                redis=redis,
+                keys=keys,
+            ),
+        )
+
+    def last_change(self) -> str:
+        """Where history ends now: the id of the newest entry of `events`, to be handed to `changes_after`."""
+        (entries,) = self._reader.round_trip([("XREVRANGE", self.keys.events(), "+", "-", "COUNT", 1)])
+        return text(entries[0][0]) if sure(entries) else "0"
+
+    def changes_after(self, entry: str, wait_ms: int) -> tuple[str, dict[str, str]]:
+        """Wait at most `wait_ms` for something to happen after `entry`.
+
+        Returns the entry up to which was read (at most 100 at a time) and the newest state of each task in there.
+        """
+        command: Command = ("XREAD", "COUNT", 100, "BLOCK", max(1, wait_ms), "STREAMS", self.keys.events(), entry)
+        (streams,) = self._reader.round_trip([command])
+        states: dict[str, str] = {}
+        for read in streams[0][1] if sure(streams) else ():
+            entry = text(read[0])
+            for change in reversed(list(changes_of(read))):
+                states[change.task] = change.state
+        return entry, states
+
+
+def _read_now() -> Reading[int]:
+    (time,) = yield [("TIME",)]
+    return redis_now(time)

@@ -1,0 +1,289 @@
+"""Tasks: the newest ones and one task's story from `events`, and one task's record. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from gristmill.errors import UnknownTaskError
+from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
+from gristmill.protocol.states import ACTIVE, State
+from gristmill.snapshot.fleet import redis_now
+from gristmill.snapshot.reading import Reading, number, or_else, pairs, sure, text
+from gristmill.snapshot.recipes import recipes
+from gristmill.snapshot.records import Change, TaskDetail, TaskList, TaskRow
+
+NEWEST_STEPS = (20, 80, 200, 300)
+"""How many entries of `events` are read at a time: one holds 1 to 100 changes, so the first step often suffices."""
+STORY_STEPS = (100, 200, 300)
+AROUND_A_MOMENT = 40
+"""Entries read from the moment at which a record says that something happened."""
+
+_TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,180}\.[0-9]{1,19}\Z")
+_WITHOUT_BYTES = ("call",)
+_ACTIVE = frozenset(state.value for state in ACTIVE)
+
+
+def check_task_id(task: str) -> str:
+    """Return `task`, or raise UnknownTaskError when it cannot be the id of a task."""
+    if not _TASK_ID.match(task):
+        raise UnknownTaskError(f"expected the id of a task, such as k3JxQm9aTz.0000042; got {task!r}; copy it whole")
+    return task
+
+
+class _Row(NamedTuple):
+    """One change as it lies in `events`."""
+
+    order: tuple[int, int, int]
+    """Its place in history: time (Redis, ms) and number of the entry, and place in the entry."""
+    task: str
+    state: str
+    attempt: int
+    worker: str
+    function: str
+    duration_us: int | None
+    cpu_us: int | None
+    memory_peak_bytes: int | None
+    error: str
+
+    @property
+    def at(self) -> int:
+        return self.order[0]
+
+
+def changes_of(entry: Any) -> Iterator[_Row]:
+    """The changes of one entry of `events`, the newest first; what cannot be read is passed over."""
+    fields = pairs(entry[1] or ())
+    try:
+        rows = orjson.loads(fields.get("changes", b"[]"))
+        workers = orjson.loads(fields.get("workers", b"[]"))
+        functions = orjson.loads(fields.get("functions", b"[]"))
+    except orjson.JSONDecodeError:
+        return
+    at, _, sequence = entry[0].partition(b"-")
+    for place in range(len(rows) - 1, -1, -1):
+        columns = [*rows[place], *(None,) * (9 - len(rows[place]))]
+        worker, function = columns[3], columns[4]
+        yield _Row(
+            (int(at), int(sequence), place),
+            str(columns[0]),
+            str(columns[1]),
+            number(columns[2]),
+            workers[worker] if isinstance(worker, int) and 0 <= worker < len(workers) else "",
+            functions[function] if isinstance(function, int) and 0 <= function < len(functions) else "",
+            _figure(columns[5]),
+            _figure(columns[6]),
+            _figure(columns[7]),
+            columns[8] if isinstance(columns[8], str) else "",
+        )
+
+
+def _figure(column: Any) -> int | None:
+    return int(column) if isinstance(column, (int, float)) else None
+
+
+class _Newest:
+    """Collects the newest tasks while it is shown changes from the newest to the oldest."""
+
+    def __init__(self, limit: int, state: str, function: str) -> None:
+        self.limit = limit
+        self.state = state
+        self.function = function.casefold()
+        self.shown: dict[str, TaskRow] = {}
+        self.changes = 0
+        self._passed_over: set[str] = set()
+
+    @property
+    def full(self) -> bool:
+        return len(self.shown) >= self.limit
+
+    def see(self, row: _Row) -> None:
+        self.changes += 1
+        shown = self.shown.get(row.task)
+        if shown is not None:
+            self.shown[row.task] = _with_earlier(shown, row)
+        elif row.task not in self._passed_over:
+            if self.full or not self._wanted(row):
+                # Only the newest state counts: an earlier one of the same task must not let it in.
+                self._passed_over.add(row.task)
+            else:
+                self.shown[row.task] = TaskRow(
+                    task=row.task,
+                    function=row.function,
+                    state=row.state,
+                    worker=row.worker,
+                    attempt=row.attempt,
+                    changed=row.at,
+                    started=row.at if row.state == State.RUNNING.value else 0,
+                    duration_us=row.duration_us,
+                    cpu_us=row.cpu_us,
+                    memory_peak_bytes=row.memory_peak_bytes,
+                    error=row.error,
+                )
+
+    def _wanted(self, row: _Row) -> bool:
+        return (not self.state or row.state == self.state) and self.function in row.function.casefold()
+
+
+def _with_earlier(shown: TaskRow, row: _Row) -> TaskRow:
+    """What an earlier change of the task adds to what is known."""
+    started = shown.started
+    if not started and row.state == State.RUNNING.value and row.attempt == shown.attempt:
+        started = row.at
+    if started == shown.started and shown.function:
+        return shown
+    known = {name: getattr(shown, name) for name in TaskRow.__dataclass_fields__}
+    return TaskRow(**{**known, "started": started, "function": shown.function or row.function})
+
+
+def read_newest_tasks(keys: Keys, *, limit: int = 25, state: str = "", function: str = "") -> Reading[TaskList]:
+    """The tasks that changed last, filtered by their state now and by text in the function's name."""
+    newest = _Newest(limit, state, function)
+    end = "+"
+    complete = False
+    for count in NEWEST_STEPS:
+        (entries,) = yield [("XREVRANGE", keys.events(), end, "-", "COUNT", count)]
+        for entry in sure(entries):
+            for row in changes_of(entry):
+                newest.see(row)
+        complete = len(entries) < count
+        if complete or newest.full:
+            break
+        end = f"({text(entries[-1][0])}"
+    return TaskList(
+        rows=tuple(newest.shown.values()),
+        state=state,
+        function=function,
+        changes_read=newest.changes,
+        complete=complete or newest.full,
+    )
+
+
+def _rows_of(entries: Any, task: str) -> Iterator[_Row]:
+    """The changes of one task. A look at the bytes spares reading most entries."""
+    needle = f'"{task}"'.encode()
+    for entry in sure(entries):
+        if any(needle in value for value in (entry[1] or ())):
+            for row in changes_of(entry):
+                if row.task == task:
+                    yield row
+
+
+def read_task(keys: Keys, task: str, *, address: str = "") -> Reading[TaskDetail]:
+    """Everything that is known about one task: its record, where it waits, its story, and how to see it by hand."""
+    time, record, payload, dependents, due = yield [
+        ("TIME",),
+        ("HGETALL", keys.task(task)),
+        ("STRLEN", keys.payload(task)),
+        ("SCARD", keys.dependents(task)),
+        ("ZSCORE", keys.delayed(), task),
+    ]
+    now = redis_now(time)
+    fields = pairs(sure(record))
+    lane, worker, entry = (text(fields.get(name)) for name in ("lane", "worker", "entry"))
+    moments = sorted({number(fields.get(name)) for name in ("submitted", "assigned")} - {0})
+    place, waiting, pending, *around = yield [
+        ("ZRANK", keys.ready(lane), task),
+        ("ZCARD", keys.ready(lane)),
+        ("XPENDING", keys.worker_tasks(worker), GROUP_PROCESSORS, entry or "-", entry or "+", 1),
+        *(("XRANGE", keys.events(), max(0, moment - 5), "+", "COUNT", AROUND_A_MOMENT) for moment in moments),
+    ]
+    found = {row.order: row for entries in around for row in _rows_of(entries, task)}
+
+    end = "+"
+    begun = False
+    for count in STORY_STEPS:
+        (entries,) = yield [("XREVRANGE", keys.events(), end, "-", "COUNT", count)]
+        found.update((row.order, row) for row in _rows_of(entries, task))
+        if (
+            len(entries) < count
+            or begun
+            or State.INACTIVE.value in (row.state for row in found.values() if not row.attempt)
+        ):
+            break
+        if moments and int(entries[-1][0].partition(b"-")[0]) < moments[0] - 1000:
+            break  # what is older happened before the task was submitted
+        # A first attempt begins the story of a task that did not have to wait: of others, one more step tells.
+        begun = _has_beginning(found.values())
+        end = f"({text(entries[-1][0])}"
+
+    story = [found[order] for order in sorted(found)]
+    state = text(fields.get("state")) or (story[-1].state if story else "")
+    return TaskDetail(
+        task=task,
+        known=bool(fields or story),
+        state=state,
+        function=text(fields.get("name")) or next((row.function for row in reversed(story) if row.function), ""),
+        record={name: text(value) for name, value in fields.items() if name not in _WITHOUT_BYTES},
+        call_bytes=_call_bytes(fields, number(sure(payload))),
+        waits=_waits(
+            fields,
+            state,
+            lane,
+            worker,
+            sure(due),
+            sure(place),
+            sure(waiting),
+            bool(entry) and not or_else(pending, [], "NOGROUP"),
+            now,
+        ),
+        dependents=number(sure(dependents)),
+        story=tuple(_change(row) for row in story),
+        story_complete=_has_beginning(story),
+        recipes=recipes(keys, address, task, state=state, lane=lane, worker=worker, entry=entry),
+    )
+
+
+def _has_beginning(rows: Any) -> bool:
+    """A task begins inactive, or running when a worker had room; a later attempt is not its beginning."""
+    return any(
+        (row.state == State.INACTIVE.value and row.attempt == 0)
+        or (row.state == State.RUNNING.value and row.attempt == 1)
+        for row in rows
+    )
+
+
+def _change(row: _Row) -> Change:
+    return Change(
+        row.at, row.state, row.attempt, row.worker, row.function, row.duration_us, row.cpu_us, row.memory_peak_bytes,
+        row.error,
+    )  # fmt: skip
+
+
+def _call_bytes(fields: dict[str, Any], payload: int) -> int | None:
+    """Size of the pickled call: in the record or beside it as base64, or an object of its own."""
+    if fields.get("object"):
+        return number(fields.get("size")) or None
+    encoded = len(fields.get("call") or b"") or payload
+    return encoded * 3 // 4 if encoded else None
+
+
+def _waits(
+    fields: dict[str, Any],
+    state: str,
+    lane: str,
+    worker: str,
+    due: Any,
+    place: Any,
+    waiting: int,
+    unread: bool,
+    now: int,
+) -> str:
+    """Why the task is not executing, in a sentence."""
+    if not fields or state not in _ACTIVE:
+        return ""
+    if state == State.INACTIVE.value:
+        left = number(fields.get("dependencies"))
+        if left:
+            return f"It waits for {left} of the tasks that it depends on."
+        if due is not None:
+            return f"It failed and runs again in {max(0, number(due) - now) / 1000:.1f} s."
+        if place is not None:
+            return f"It waits for a worker: number {place + 1:,} of {waiting:,} in lane {lane}."
+        return "It waits."
+    if unread:
+        return f"It is queued at worker {worker}: none of its processors has read it yet."
+    return ""

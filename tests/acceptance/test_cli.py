@@ -1,0 +1,324 @@
+"""The `gristmill` command as people meet it: help, errors in one line, named exit codes, and a clean end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gristmill._version import __version__
+from gristmill.cli import COMMANDS, exits
+from gristmill.cluster import LocalCluster
+from gristmill.store.embedded import EmbeddedRedis
+from support.leaks import Leaks
+from support.server import RedisServer, require_server_binary
+from support.waiting import wait_until
+
+GRISTMILL = [sys.executable, "-m", "gristmill"]
+UNREACHABLE = "redis://127.0.0.1:1/0"
+
+
+def gristmill(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [*GRISTMILL, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **variables},
+    )
+
+
+@contextmanager
+def start(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a command that stays; it is killed if the test has not ended it."""
+    with subprocess.Popen(
+        [*GRISTMILL, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as command:
+        try:
+            yield command
+        finally:
+            command.kill()
+
+
+def lines_until(command: subprocess.Popen[str], end: str) -> str:
+    """What the command prints up to the line that begins with `end`."""
+    assert command.stdout is not None
+    said = ""
+    for line in command.stdout:
+        said += line
+        if line.startswith(end):
+            return said
+    assert command.stderr is not None
+    pytest.fail(f"{command.args} ended before it said {end!r}: {said}{command.stderr.read()}")
+
+
+def ended(command: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
+    """Send the signal; the exit code and what was written to standard error."""
+    command.send_signal(number)
+    _, errors = command.communicate(timeout=30)
+    return command.returncode, errors
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], code: int, pattern: str) -> None:
+    """The command ended with the code, and said why in one line on standard error."""
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert re.search(pattern, done.stderr)
+    assert done.stdout == ""
+
+
+@pytest.fixture
+def page_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# --- help ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_lists_every_command(arguments: list[str]) -> None:
+    done = gristmill(*arguments)
+
+    assert done.returncode == exits.OK
+    for name in COMMANDS:
+        assert f"\n  {name} " in done.stdout
+    assert "Examples:" in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_ends_in_worked_examples(name: str) -> None:
+    done = gristmill(name, "--help")
+
+    assert done.returncode == exits.OK, done.stderr
+    assert done.stdout.startswith(f"Usage: gristmill {name} "), done.stdout[:200]
+    assert re.search(rf"Examples:\n.*gristmill {name}", done.stdout, re.DOTALL)
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    code = """
+import sys
+from gristmill.cli import run, gristmill
+try:
+    run(gristmill, ["--help"])
+finally:
+    slow = {"redis", "pydantic", "flask", "rich", "psutil", "orjson", "cloudpickle"} & set(sys.modules)
+    print("slow:", *slow)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "slow:"
+
+
+def test_the_version_is_the_packages() -> None:
+    assert gristmill("--version").stdout == f"gristmill, version {__version__}\n"
+
+
+# --- errors -------------------------------------------------------------------------------------------------
+
+
+def test_a_misspelt_command_is_answered_with_the_one_that_was_meant() -> None:
+    assert_one_line(gristmill("wroker"), exits.USAGE, "expected a command; got 'wroker'; did you mean worker")
+
+
+@pytest.mark.parametrize("name", ["up", "redis", "scheduler", "worker", "web", "status", "tasks", "doctor", "bench"])
+def test_an_unknown_option_is_one_line(name: str) -> None:
+    assert_one_line(gristmill(name, "--nonsense"), exits.USAGE, "--nonsense")
+
+
+@pytest.mark.parametrize("name", ["scheduler", "worker", "web", "status", "tasks", "doctor"])
+def test_a_missing_address_is_one_line_that_says_what_to_do(name: str) -> None:
+    assert_one_line(gristmill(name), exits.USAGE, "expected the address of a Redis; got none; give --redis")
+
+
+@pytest.mark.parametrize("command", ["status", "tasks", "task abc.0000001", "cancel abc.0000001", "doctor"])
+def test_a_redis_that_cannot_be_reached_is_one_line(command: str) -> None:
+    assert_one_line(gristmill(*command.split(), "--redis", UNREACHABLE), exits.CONNECT, "cannot reach Redis at")
+
+
+@pytest.mark.parametrize("name", ["scheduler", "worker", "web", "status", "doctor"])
+def test_an_address_of_another_kind_is_one_line_without_the_password(name: str) -> None:
+    done = gristmill(name, "--redis", "http://user:secret@host")
+
+    assert_one_line(done, exits.USAGE, "expected an address that begins with redis://")
+    assert "secret" not in done.stderr
+
+
+def test_a_wrong_password_is_one_line(own_server: RedisServer) -> None:
+    own_server.command("CONFIG", "SET", "requirepass", "secret")
+
+    assert_one_line(gristmill("doctor", "--redis", own_server.address), exits.CONNECT, "(?i)auth")
+
+
+def test_the_page_refuses_a_port_that_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+
+        assert_one_line(gristmill("up", "--port", port), exits.USAGE, f"got 127.0.0.1:{port}.*choose another port")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m gristmill --help | head -n 1; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (exits.OK, "")
+
+
+# --- redis --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_redis_runs_until_it_is_told_to_end(number: signal.Signals, no_leaks: Leaks) -> None:
+    require_server_binary()
+    with start("redis", "--port", "0") as command:
+        said = lines_until(command, "Ctrl-C ends it")
+        code, errors = ended(command, number)
+
+    assert (code, errors) == (exits.OK, "")
+    assert "export GRISTMILL_REDIS=redis://127.0.0.1:" in said
+    assert "export GRISTMILL_REDIS=unix://" in said
+
+
+def test_redis_that_dies_ends_the_command(no_leaks: Leaks) -> None:
+    require_server_binary()
+    with start("redis") as command:
+        lines_until(command, "Ctrl-C ends it")
+        below = psutil.Process(command.pid).children(recursive=True)
+        (server,) = [process for process in below if process.name() != "sh"]
+        server.kill()
+        _, errors = command.communicate(timeout=30)
+
+    assert command.returncode == exits.FAILED
+    assert "the server ended by itself" in errors
+
+
+# --- up -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_up_starts_everything_and_takes_all_of_it_down(number: signal.Signals, page_port: int, no_leaks: Leaks) -> None:
+    require_server_binary()
+    with start("up", "--workers", "1", "--port", str(page_port), "--log-level", "warning") as command:
+        said = lines_until(command, "Ctrl-C ends all")
+        code, errors = ended(command, number)
+
+    assert (code, errors) == (exits.OK, "")
+    assert "Gristmill is up: 1 worker, 1 scheduler" in said
+    assert f"http://127.0.0.1:{page_port}/" in said
+
+
+def test_up_takes_everything_from_one_file(tmp_path: Path, no_leaks: Leaks) -> None:
+    require_server_binary()
+    file = tmp_path / "gristmill.toml"
+    file.write_text(
+        f"""
+        namespace = "from-file"
+        log_level = "warning"
+        [up]
+        workers = 1
+        schedulers = 2
+        web = false
+        data = "{tmp_path}/data"
+        [worker]
+        concurrency = 2
+        capabilities = "gpu=3"
+        """
+    )
+    with start("up", "--config", str(file)) as command:
+        said = lines_until(command, "Ctrl-C ends all")
+        address = re.search(r"GRISTMILL_REDIS=(\S+)", said)
+        assert address
+        status = gristmill("status", "--json", "--redis", address[1], "--namespace", "from-file")
+        code, errors = ended(command, signal.SIGTERM)
+
+    assert (code, errors) == (exits.OK, "")
+    assert "1 worker, 2 schedulers" in said
+    (worker,) = json.loads(status.stdout)["overview"]["workers"]["rows"]
+    assert worker["concurrency"] == 2
+    assert worker["capabilities"]["gpu"] == 3
+    assert (tmp_path / "data").is_dir()
+
+
+def test_up_starts_again_what_ends_by_itself(no_leaks: Leaks) -> None:
+    require_server_binary()
+    with start("up", "--workers", "0", "--no-web", "--log-level", "warning") as command:
+        address = re.search(r"GRISTMILL_REDIS=(\S+)", lines_until(command, "Ctrl-C ends all"))
+        assert address
+
+        def schedulers() -> list[int]:
+            done = gristmill("status", "--json", "--redis", address[1])
+            return [row["pid"] for row in json.loads(done.stdout)["overview"]["schedulers"]]
+
+        (first,) = schedulers()
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: [pid for pid in schedulers() if pid != first], "another scheduler has registered")
+        code, errors = ended(command, signal.SIGTERM)
+
+    assert code == exits.OK
+    assert errors == "gristmill up: scheduler-1 ended with exit code -9; starting it again\n"
+
+
+# --- doctor -------------------------------------------------------------------------------------------------
+
+
+def test_doctor_is_content_with_a_cluster_of_ours() -> None:
+    require_server_binary()
+    with LocalCluster(workers=1) as cluster:
+        done = gristmill("doctor", "--redis", cluster.address)
+
+    assert done.returncode == exits.OK, done.stdout
+    assert {line.split()[0] for line in done.stdout.splitlines()} == {"OK"}
+
+
+def test_doctor_names_what_is_wrong_and_what_to_do() -> None:
+    require_server_binary()
+    options = {"maxmemory-policy": "allkeys-lru", "maxmemory": "100mb", "timeout": "30"}
+    with EmbeddedRedis(appendonly=False, options=options) as redis:
+        done = gristmill("doctor", "--json", "--redis", redis.address)
+
+    found = json.loads(done.stdout)
+    levels = {finding["check"]: finding["level"] for finding in found["findings"]}
+    assert done.returncode == exits.UNHEALTHY
+    assert not found["healthy"]
+    assert levels["eviction"] == "FAIL"
+    assert {name for name, level in levels.items() if level == "WARN"} == {
+        "persistence", "idle time-out", "schedulers", "workers",
+    }  # fmt: skip
+    assert all(finding["remedy"] for finding in found["findings"] if finding["level"] != "OK")
+
+
+def test_help_is_quick() -> None:
+    def seconds() -> float:
+        before = time.perf_counter()
+        gristmill("--help")
+        return time.perf_counter() - before
+
+    assert min(seconds() for _ in range(5)) < 0.5

@@ -1,0 +1,82 @@
+"""Fixtures that every test may ask for."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from gristmill.protocol.keys import Keys
+from support.database import Database
+from support.leaks import Leaks, mark_children
+from support.server import RedisServer
+
+mark_children()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "requests_stay: the test leaves requests in their streams on purpose")
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[RedisServer]:
+    """One Redis for all tests of this process that neither stop nor configure it."""
+    server = RedisServer()
+    server.start()
+    yield server
+    server.discard()
+
+
+@pytest.fixture
+def server(shared_server: RedisServer) -> Iterator[RedisServer]:
+    """The shared Redis, empty before and after the test."""
+    shared_server.command("FLUSHALL")
+    yield shared_server
+    shared_server.command("FLUSHALL")
+
+
+@pytest.fixture
+def own_server() -> Iterator[RedisServer]:
+    """A Redis for this test alone, which it may stop, fill and configure; its data survive a restart."""
+    server = RedisServer(persistent=True)
+    server.start()
+    yield server
+    server.discard()
+
+
+@pytest.fixture
+def database(server: RedisServer) -> Iterator[Database]:
+    """What lies in the shared Redis, read by hand."""
+    database = Database(server.address)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A name that no other test uses."""
+    return f"test-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def keys(namespace: str) -> Keys:
+    """The keys of the test's namespace."""
+    return Keys(namespace)
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[Leaks]:
+    """Afterwards no process, thread or file of the test is left. Ask for it first, so that it looks last."""
+    leaks = Leaks()
+    yield leaks
+    leaks.check()
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of the person who runs the tests do not reach them."""
+    for name in list(os.environ):
+        if name.startswith("GRISTMILL_") and not name.startswith("GRISTMILL_TEST_"):
+            monkeypatch.delenv(name)

@@ -1,0 +1,208 @@
+"""A worker process, and what schedulers do for it, done by hand: its record, its streams, its tasks.
+
+So tests of the worker depend on nothing but Redis, and see everything that it says.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cloudpickle
+import orjson
+import psutil
+
+from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
+from gristmill.protocol.payloads import bytes_of, dump_call, load_failure, text_of
+from support.database import Database, Pending
+from support.waiting import wait_until
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+class Row(NamedTuple):
+    """One outcome (`messages.OUTCOME_COLUMNS`)."""
+
+    task: str
+    attempt: int
+    status: str
+    payload: Any
+    duration_us: int
+    cpu_us: int
+    memory_peak_bytes: int
+    error: str | None
+
+    @property
+    def value(self) -> Any:
+        """What the task returned."""
+        assert self.status == "success", self
+        return cloudpickle.loads(bytes_of(self.payload))
+
+    @property
+    def exception(self) -> Exception:
+        """What the task raised."""
+        assert self.status in ("failed", "retry"), self
+        return load_failure(bytes_of(self.payload))
+
+
+class WorkerProcess:
+    """`python -m gristmill_worker` in a session of its own; what it logs is in `log`."""
+
+    def __init__(self, address: str, namespace: str, folder: Path, *options: str, environment: Any = None) -> None:
+        self.log_path = folder / "worker.log"
+        paths = [str(TESTS.parent / root) for root in ("broker", "worker")] + [str(TESTS), str(folder)]
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gristmill_worker", "--log-level", "debug", *options],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "GRISTMILL_REDIS": address,
+                     "GRISTMILL_NAMESPACE": namespace, **(environment or {})},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, start_new_session=True,
+            )  # fmt: skip
+        self.pid = self.process.pid
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def processors(self) -> list[psutil.Process]:
+        """Its living processors."""
+        try:
+            children = psutil.Process(self.pid).children()
+        except psutil.NoSuchProcess:
+            return []
+        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def exit_code(self, timeout: float = 10.0) -> int:
+        """Wait for its end."""
+        wait_until(lambda: self.process.poll() is not None, f"the worker ends; its log is\n{self.log}", timeout)
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+    def end(self) -> None:
+        """However the test went, nothing of it is left."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+
+
+class ByHand:
+    """The scheduler's part."""
+
+    def __init__(self, database: Database, keys: Keys) -> None:
+        self.database = database
+        self.keys = keys
+        self.worker = ""
+        self.registrations = 0
+        self._number = 0
+        self._functions: dict[str, str] = {}
+        self._requests = 0
+
+    def register(self, worker_process: WorkerProcess | None = None) -> str:
+        """Wait for a registration that was not yet answered, and answer it; the worker's id."""
+        log = worker_process.log if worker_process is not None else ""
+        message = wait_until(self._next_registration, f"a worker registers; its log is\n{log}")
+        self.worker = str(message["worker"])
+        tasks = self.keys.worker_tasks(self.worker)
+        self.database.run("XGROUP", "CREATE", tasks, GROUP_PROCESSORS, "0", "MKSTREAM")
+        self.control("registered", {})
+        return self.worker
+
+    def _next_registration(self) -> dict[str, Any] | None:
+        found = self.said(self.keys.heartbeats(), "worker")
+        if len(found) <= self.registrations:
+            return None
+        self.registrations = len(found)
+        return found[-1]
+
+    def said(self, stream: str, kind: str) -> list[dict[str, Any]]:
+        """Bodies of all messages of this kind."""
+        return [orjson.loads(entry.fields[kind]) for entry in self.database.stream(stream) if kind in entry.fields]
+
+    def control(self, kind: str, body: dict[str, Any]) -> None:
+        self.database.run("XADD", self.keys.worker_control(self.worker), "*", kind, orjson.dumps(body))
+
+    def function(self, function: Callable[..., Any]) -> str:
+        """The object that holds the function."""
+        data = cloudpickle.dumps(function)
+        name = self._functions.setdefault(data.hex(), f"AbCdEfGhIj.f{len(self._functions)}-1")
+        self.database.run("SET", self.keys.object(name), data)
+        return name
+
+    def assign(
+        self, function: Callable[..., Any], *args: Any, extra: dict[str, str] | None = None, attempt: int = 1
+    ) -> str:
+        """Give the worker a task; its id."""
+        self._number += 1
+        task = f"AbCdEfGhIj.{self._number:07d}"
+        fields = {"task": task, "attempt": str(attempt), "function": self.function(function)}
+        fields["name"] = getattr(function, "__name__", "function")
+        fields.update(extra or {})
+        if "object" not in fields:
+            fields["call"] = text_of(dump_call(args, {}))
+        flat = [word for pair in fields.items() for word in pair]
+        self.database.run("XADD", self.keys.worker_tasks(self.worker), "*", *flat)
+        return task
+
+    def request(self, kind: str, task: str, attempt: int = 1) -> int:
+        """Ask for a cancel or give_back; the request's number."""
+        self._requests += 1
+        self.control(kind, {"task": task, "attempt": attempt, "request": self._requests})
+        return self._requests
+
+    def rows(self) -> list[Row]:
+        """Every outcome so far."""
+        return [Row(*row) for body in self.said(self.keys.results(), "outcomes") for row in body["outcomes"]]
+
+    def outcome(self, task: str, timeout: float = 10.0) -> Row:
+        """Wait for the task's outcome."""
+        return wait_until(
+            lambda: next((row for row in self.rows() if row.task == task), None), f"{task} has an outcome", timeout
+        )
+
+    def outcomes(self, tasks: list[str], timeout: float = 10.0) -> dict[str, Row]:
+        """Wait until all of them have an outcome."""
+        wait_until(lambda: set(tasks) <= {row.task for row in self.rows()}, "all tasks have outcomes", timeout)
+        return {row.task: row for row in self.rows()}
+
+    def returned(self) -> list[str]:
+        """Every task that was given back so far."""
+        return [task for body in self.said(self.keys.results(), "returned") for task, _ in body["tasks"]]
+
+    def answer(self, request: int, timeout: float = 10.0) -> str:
+        """Wait for the answer to a request."""
+
+        def find() -> str | None:
+            for body in self.said(self.keys.results(), "confirms"):
+                for confirm in body["confirms"]:
+                    if confirm["request"] == request:
+                        return str(confirm["answer"])
+            return None
+
+        return wait_until(find, f"request {request} is answered", timeout)
+
+    def beats(self) -> list[dict[str, Any]]:
+        return [beat for beat in self.said(self.keys.heartbeats(), "beat") if beat["worker"] == self.worker]
+
+    def wait_ready(self, count: int, timeout: float = 15.0) -> None:
+        """Wait for a beat that says so many processors are ready."""
+
+        def ready() -> bool:
+            beats = self.beats()
+            return bool(beats) and beats[-1]["processors_ready"] == count
+
+        wait_until(ready, f"{count} processors are ready", timeout)
+
+    def pending(self) -> list[Pending]:
+        return self.database.pending(self.keys.worker_tasks(self.worker), GROUP_PROCESSORS)
+
+    def left(self) -> bool:
+        return any(body["worker"] == self.worker for body in self.said(self.keys.heartbeats(), "leave"))

@@ -1,0 +1,77 @@
+"""What a test must not leave behind: processes, threads, files.
+
+Every process that a test starts inherits `GRISTMILL_TEST_RUN`, so that it is found even when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from pathlib import Path
+
+import psutil
+
+from support.waiting import wait_until
+
+MARK = "GRISTMILL_TEST_RUN"
+PATIENCE_SECONDS = 10.0
+"""How long what is ending may take to end."""
+
+OUR_FILES = ("gristmill", "gmtest-")
+"""How names of our own begin in the folder for temporary files."""
+
+
+def mark_children() -> str:
+    """From now on every child of this process can be recognised; returns the mark."""
+    mark = os.environ.get(MARK) or f"{os.getpid()}-{os.urandom(4).hex()}"
+    os.environ[MARK] = mark
+    return mark
+
+
+def marked_processes() -> dict[int, str]:
+    """Pid to command line of every living process that this test run has started, directly or not."""
+    mark = os.environ[MARK]
+    found = {}
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        try:
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = " ".join(process.cmdline())
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def our_files() -> set[str]:
+    """Files and folders of ours among the temporary ones, and in shared memory."""
+    found = set()
+    for folder in (Path(tempfile.gettempdir()), Path("/tmp"), Path("/dev/shm")):
+        if folder.is_dir():
+            found |= {str(path) for path in folder.iterdir() if path.name.startswith(OUR_FILES)}
+    return found
+
+
+class Leaks:
+    """What there was before a test; `check` compares with what there is afterwards."""
+
+    def __init__(self) -> None:
+        self._processes = set(marked_processes())
+        self._threads = set(threading.enumerate())
+        self._files = our_files()
+
+    def processes(self) -> dict[int, str]:
+        return {pid: line for pid, line in marked_processes().items() if pid not in self._processes}
+
+    def threads(self) -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread not in self._threads]
+
+    def files(self) -> set[str]:
+        return our_files() - self._files
+
+    def check(self) -> None:
+        """Fail unless everything that came with the test is gone, or goes within a few seconds."""
+        wait_until(lambda: not self.processes() or None, f"the test leaves no process behind: {self.processes()}")
+        wait_until(lambda: not self.threads() or None, f"the test leaves no thread behind: {self.threads()}")
+        wait_until(lambda: not self.files() or None, f"the test leaves no file behind: {self.files()}")

@@ -1,0 +1,117 @@
+"""A real Redis server for the tests: its own folder, a unix socket, no persistence unless a test asks for it.
+
+Which binary: the environment variable `GRISTMILL_TEST_SERVER` if set, else what the embedded Redis would take.
+The server itself is not `EmbeddedRedis`: the tests kill it, restart it and configure it, and must not trust ours.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from gristmill.errors import EmbeddedServerError
+from gristmill.store.embedded import SERVER_VARIABLE, find_server
+
+READY = b"eady to accept connections"
+_PR_SET_PDEATHSIG = 1
+
+
+def require_server_binary() -> Path:
+    """The server binary; without one, skip on a laptop and fail in CI. One that was chosen by name must be there."""
+    try:
+        return Path(find_server())
+    except EmbeddedServerError as error:
+        if os.environ.get("CI") == "true" or SERVER_VARIABLE in os.environ:
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+def _die_with_parent() -> None:
+    """In the child: be killed when the test run is, however it ends. Only Linux has this."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class RedisServer:
+    """One server process. `persistent` keeps its data over `restart` and `kill`."""
+
+    def __init__(self, binary: Path | None = None, *, persistent: bool = False) -> None:
+        self.binary = binary or require_server_binary()
+        self.persistent = persistent
+        self.directory = Path(tempfile.mkdtemp(prefix="gmtest-", dir="/tmp"))
+        self.socket = self.directory / "redis.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """The URL that a client, a scheduler or a worker takes."""
+        return f"unix://{self.socket}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start and return when the server itself says that it accepts connections."""
+        command = [str(self.binary), "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory)]
+        command += ["--save", "", "--appendonly", "yes" if self.persistent else "no", "--appendfsync", "always"]
+        command += ["--maxmemory-policy", "noeviction", "--daemonize", "no"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=_die_with_parent
+        )
+        assert self._process.stdout is not None
+        said: list[bytes] = []
+        for line in self._process.stdout:
+            said.append(line)
+            if READY in line:
+                # Nobody reads the pipe from here on: the server must not fill it.
+                self.command("CONFIG", "SET", "loglevel", "warning")
+                return
+        self._process.wait()
+        raise RuntimeError(f"{self.binary} did not start:\n{b''.join(said).decode(errors='replace')}")
+
+    def command(self, *words: str) -> object:
+        """One command on a connection of its own."""
+        import redis
+
+        with redis.Redis(unix_socket_path=str(self.socket)) as connection:
+            answer: object = connection.execute_command(*words)
+            return answer
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._reap()
+
+    def stop(self) -> None:
+        """End the process in good order."""
+        if self._process is not None:
+            self._process.terminate()
+            self._reap()
+
+    def restart(self) -> None:
+        """Crash and come back: with the data when `persistent`, empty otherwise."""
+        self.kill()
+        self.start()
+
+    def discard(self) -> None:
+        """Stop, and remove the folder."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _reap(self) -> None:
+        assert self._process is not None
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process.wait()
+        self._process = None

@@ -1,0 +1,105 @@
+"""balance: what has not started moves to idle workers; what executes stays."""
+
+from __future__ import annotations
+
+from support.driver import CALL, LANE, Driver, numbers
+
+
+def test_unread_tasks_move_to_an_idle_worker_at_once(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2)
+    worker.read(1)
+    idle = driver.worker(0)
+    driver.database.run("HSET", driver.keys.worker(idle.id), "processors", 1, "room", 2)
+    driver.database.run("ZADD", driver.keys.load(LANE), 0, idle.id)
+    assert driver.duty("balance", LANE) == "balanced"
+
+    assert numbers(worker.queue()) == [1]
+    assert numbers(idle.queue()) == [2]
+    assert driver.record(client.task(2))["attempt"] == "2"
+
+
+def test_of_prefetched_tasks_the_worker_is_asked_to_give_some_back(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2)
+    worker.read(2)
+    driver.worker(1)
+    driver.duty("balance", LANE)
+
+    assert worker.asked("give_back") == [{"version": 1, "task": client.task(2), "attempt": 1, "request": 1}]
+    assert driver.state(client.task(1)) == "running"
+    assert driver.state(client.task(2)) == "balance_canceling"
+
+
+def test_nobody_is_asked_twice_for_the_same_task(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2)
+    worker.read(2)
+    driver.worker(1)
+    driver.duty("balance", LANE)
+    driver.duty("balance", LANE)
+
+    assert len(worker.asked("give_back")) == 1
+
+
+def test_an_executing_task_never_moves(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(2)
+    client.submit(1, 2)
+    worker.read(1, processor=1)
+    worker.read(1, processor=2)
+    driver.worker(1)
+    before = driver.snapshot()
+    driver.duty("balance", LANE)
+
+    assert driver.snapshot() == before
+
+
+def test_without_an_idle_worker_nothing_moves(driver: Driver) -> None:
+    client, workers = driver.client(), [driver.worker(1), driver.worker(1)]
+    client.submit(1, 2, 3, 4)
+    for worker in workers:
+        worker.read(1)
+    before = driver.snapshot()
+    driver.duty("balance", LANE)
+
+    assert driver.snapshot() == before
+
+
+def test_a_worker_is_not_asked_for_more_than_the_idle_ones_can_take(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(*range(1, 30))
+    for _ in range(4):
+        worker.read(100)
+        worker.succeed(*worker.queue(), ms=0.1)
+    held = worker.read(100)
+    assert len(held) > 5
+    while driver.ready():
+        client.cancel(*numbers(driver.ready()))
+    driver.worker(2)
+    driver.duty("balance", LANE)
+
+    assert len(worker.asked("give_back")) == 2
+
+
+def test_a_draining_worker_is_not_given_anything(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2)
+    worker.read(2)
+    other = driver.worker(1)
+    other.drain()
+    driver.duty("balance", LANE)
+
+    assert worker.asked("give_back") == []
+
+
+def test_tasks_of_another_lane_stay_where_they_are(driver: Driver) -> None:
+    client = driver.client()
+    worker = driver.worker(1, capabilities={LANE: -1, "gpu": -1})
+    client.submit(*([number, 0, CALL, {"lane": f"gpu,{LANE}"}] for number in (1, 2)), [3, 0, CALL, {"lane": "other"}])
+    worker.read(1)
+    driver.worker(1)
+    client.submit([4, 0, CALL, {"lane": LANE}])
+    before = driver.record(client.task(2))
+    driver.duty("balance", LANE)
+
+    assert driver.record(client.task(2)) == before

@@ -1,0 +1,199 @@
+"""cancel: a waiting or unread task ends at once; of a held one the worker is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gristmill.protocol.messages import Request
+from support.driver import CALL, LONG_CALL, Driver, PlayedClient, PlayedWorker, numbers
+
+
+@pytest.fixture
+def client(driver: Driver) -> PlayedClient:
+    return driver.client()
+
+
+def test_a_waiting_task_is_canceled_at_once(driver: Driver, client: PlayedClient) -> None:
+    client.submit(1, [2, 0, LONG_CALL, None])
+
+    assert client.cancel(1, 2) == "applied"
+    assert [(outcome.number, outcome.state, outcome.payload) for outcome in client.outcomes()] == [
+        (1, "canceled", None),
+        (2, "canceled", None),
+    ]
+    assert driver.ready() == []
+    assert driver.database.keys(driver.keys.task("")) == []
+    assert driver.database.keys(driver.keys.payload("")) == []
+
+
+def test_an_unread_task_is_canceled_at_once_and_never_starts(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1)
+    client.submit(1, 2, 3)
+    client.cancel(1)
+
+    assert client.outcome(1).state == "canceled"
+    assert 1 not in numbers(entry.fields["task"] for entry in worker.read(10))
+
+
+def test_a_place_that_a_cancel_frees_is_filled(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1)
+    client.submit(1, 2, 3)
+    client.cancel(1)
+
+    assert numbers(worker.queue()) == [2, 3]
+
+
+def test_of_a_held_task_the_worker_is_asked(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1)
+    client.submit(1)
+    worker.read()
+    client.cancel(1)
+
+    assert driver.state(client.task(1)) == "canceling"
+    assert client.outcomes() == []
+    assert worker.asked("cancel") == [{"version": 1, "task": client.task(1), "attempt": 1, "request": 1}]
+
+
+def test_a_second_cancel_asks_nobody_again(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1)
+    client.submit(1)
+    worker.read()
+    client.cancel(1)
+    client.cancel(1)
+
+    assert len(worker.asked("cancel")) == 1
+    assert driver.record(client.task(1))["request"] == "1"
+
+
+def test_a_task_that_is_named_twice_is_canceled_once(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1)
+    client.submit(1, 2, 3)
+    worker.read()
+    client.cancel(1, 1, 2, 2, 3, 3)
+
+    assert sorted(outcome.number for outcome in client.outcomes()) == [2, 3]
+    assert len(worker.asked("cancel")) == 1
+    assert driver.counts()["state:canceled"] == 2
+
+
+def test_a_task_behind_dependencies_is_canceled_and_taken_off_them(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1)
+    client.submit(1, [2, 0, CALL, {"dependencies": [client.task(1)]}])
+    client.cancel(2)
+    assert client.outcome(2).state == "canceled"
+    assert driver.database.set(driver.keys.dependents(client.task(1))) == set()
+
+    worker.read()
+    worker.succeed(client.task(1))
+    assert driver.record(client.task(1)) == {}
+
+
+def test_a_cancel_cancels_everything_downstream(driver: Driver, client: PlayedClient) -> None:
+    client.submit(
+        1,
+        [2, 0, CALL, {"dependencies": [client.task(1)]}],
+        [3, 0, CALL, {"dependencies": [client.task(2)]}],
+    )
+    client.cancel(1)
+
+    assert {(outcome.number, outcome.state, outcome.because) for outcome in client.outcomes()} == {
+        (1, "canceled", None),
+        (2, "canceled", client.task(1)),
+        (3, "canceled", client.task(2)),
+    }
+    assert driver.database.keys(driver.keys.task("")) == []
+
+
+def test_a_delayed_retry_is_canceled(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1)
+    client.submit([1, 0, CALL, {"retries": 1, "retry_delay_ms": 60_000}])
+    worker.read()
+    worker.retry(client.task(1))
+    client.cancel(1)
+
+    assert client.outcome(1).state == "canceled"
+    assert driver.database.zset(driver.keys.delayed()) == {}
+
+
+def test_a_cancel_of_a_finished_task_changes_nothing_and_says_unknown(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1)
+    client.submit(1)
+    worker.read()
+    worker.succeed(client.task(1))
+    client.cancel(1)
+
+    assert [outcome.state for outcome in client.outcomes()] == ["success"]
+    assert client.told("unknown") == [{"tasks": [1]}]
+
+
+def test_a_cancel_of_a_finished_task_whose_value_is_still_needed_changes_nothing(
+    driver: Driver, client: PlayedClient
+) -> None:
+    worker = driver.worker(1)
+    client.submit(1, [2, 0, CALL, {"dependencies": [client.task(1)]}])
+    worker.read()
+    worker.succeed(client.task(1))
+    client.cancel(1)
+
+    assert client.outcome(1).state == "success"
+    assert driver.state(client.task(2)) == "running"
+
+
+def test_a_cancel_waits_for_the_batch_that_it_needs(driver: Driver, client: PlayedClient) -> None:
+    batch = client.body([1])
+    driver.send(Request.CANCEL, {"client": client.id, "tasks": [client.task(1)], "after": 1, "reason": ""})
+    (entry,) = driver.read("cancels")
+    before = driver.snapshot()
+    assert driver.apply_entry("cancels", entry) == "early"
+    assert driver.snapshot() == before
+
+    driver.request(Request.TASKS, batch)
+    assert driver.apply_entry("cancels", entry) == "applied"
+    assert client.outcome(1).state == "canceled"
+
+
+def test_a_cancel_for_a_client_that_is_gone_waits_for_nothing(driver: Driver) -> None:
+    body = {"client": "nobody", "tasks": ["nobody.0000001"], "after": 5, "reason": ""}
+
+    assert driver.request(Request.CANCEL, body) == "applied"
+
+
+def test_a_person_may_cancel(driver: Driver, client: PlayedClient) -> None:
+    client.submit(1)
+    driver.request(Request.CANCEL, {"tasks": [client.task(1)]})
+
+    assert client.outcome(1).state == "canceled"
+
+
+def test_more_than_a_slice_is_left_to_the_next_one(driver: Driver, client: PlayedClient) -> None:
+    for start in range(1, 1201, 100):
+        client.submit(*range(start, start + 100))
+    client.cancel(*range(1, 1201))
+    assert driver.counts()["state:inactive"] >= 600
+    assert driver.database.length(driver.keys.continued()) == 1
+
+    driver.settle()
+    assert driver.counts()["state:canceled"] == 1200
+    assert "state:inactive" not in driver.counts()
+
+
+@pytest.mark.parametrize(
+    "bad", [5, None, "", "no dot", "a.b", "a.1.2x", "x" * 300, {"task": 1}, ["a.1"], "a.*", "a.1\n"]
+)
+def test_a_bad_id_is_set_aside_and_the_others_count(driver: Driver, client: PlayedClient, bad: Any) -> None:
+    client.submit(1)
+    driver.request(Request.CANCEL, {"client": client.id, "tasks": [bad, client.task(1)], "after": 0, "reason": ""})
+
+    assert client.outcome(1).state == "canceled"
+    assert len(driver.quarantine()) == 1
+
+
+def test_the_last_processor_read_decides(driver: Driver, client: PlayedClient) -> None:
+    worker: PlayedWorker = driver.worker(1)
+    client.submit(1, 2)
+    worker.read()
+    client.cancel(1, 2)
+
+    assert (driver.state(client.task(1)), client.outcome(2).state) == ("canceling", "canceled")

@@ -1,0 +1,41 @@
+"""dispatch_waiting: what an error left in a lane although a worker has room."""
+
+from __future__ import annotations
+
+from support.driver import LANE, Driver, numbers
+
+
+def test_what_waits_although_there_is_room_is_handed_out(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1, 2, 3)
+    worker = driver.worker(0)
+    driver.database.run("HSET", driver.keys.worker(worker.id), "processors", 1, "room", 2)
+    driver.database.run("ZADD", driver.keys.load(LANE), 0, worker.id)
+
+    assert driver.duty("dispatch_waiting", LANE) == "dispatched"
+    assert numbers(worker.queue()) == [1, 2]
+    assert numbers(driver.ready()) == [3]
+
+
+def test_without_room_nothing_changes(driver: Driver) -> None:
+    client = driver.client()
+    driver.worker(1)
+    client.submit(1, 2, 3)
+    before = driver.snapshot()
+    driver.duty("dispatch_waiting", LANE)
+
+    assert driver.snapshot() == before
+
+
+def test_an_entry_of_a_lane_without_a_record_is_dropped(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1)
+    driver.database.run("ZADD", driver.keys.ready(LANE), 0, f"{client.id}.0000009")
+    worker = driver.worker(1)
+
+    assert numbers(worker.queue()) == [1]
+    assert driver.ready() == []
+
+
+def test_a_lane_that_nobody_knows_is_no_trouble(driver: Driver) -> None:
+    assert driver.duty("dispatch_waiting", "nowhere") == "dispatched"

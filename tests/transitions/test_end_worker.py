@@ -1,0 +1,164 @@
+"""end_worker: what a lost worker held moves on, in slices; what executed is charged with a death."""
+
+from __future__ import annotations
+
+from gristmill.protocol.messages import Request
+from support.driver import CALL, Driver, numbers
+
+
+def test_the_oldest_entry_of_each_processor_is_charged_and_nothing_else(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(3)
+    client.submit(1, 2, 3, 4)
+    worker.read(2, processor=1)
+    worker.read(1, processor=2)
+    worker.lose()
+
+    deaths = {number: driver.record(client.task(number)).get("deaths", "0") for number in (1, 2, 3, 4)}
+    assert deaths == {1: "1", 2: "0", 3: "1", 4: "0"}
+    assert numbers(driver.ready()) == [1, 2, 3, 4]
+
+
+def test_everything_goes_to_another_worker_as_the_next_attempt(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2)
+    worker.read()
+    other = driver.worker(2)
+    worker.lose()
+
+    assert numbers(other.queue()) == [1, 2]
+    assert {driver.record(client.task(number))["attempt"] for number in (1, 2)} == {"2"}
+
+
+def test_after_its_last_death_the_task_fails_and_says_why(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1)
+    for _ in range(3):
+        worker = driver.worker(1)
+        worker.read()
+        worker.lose()
+
+    outcome = client.outcome(1)
+    assert (outcome.state, outcome.attempt) == ("failed_worker_died", 3)
+    assert outcome.payload["error"] == "WorkerDiedError"
+    assert worker.id in outcome.payload["message"]
+
+
+def test_a_task_may_ask_for_fewer_deaths(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit([1, 0, CALL, {"max_deaths": 1}])
+    worker.read()
+    worker.lose()
+
+    assert client.outcome(1).state == "failed_worker_died"
+
+
+def test_waiting_tasks_may_be_passed_on_as_often_as_it_takes(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1, 2)
+    for _ in range(5):
+        worker = driver.worker(2)
+        assert len(worker.queue()) == 2
+        worker.lose()
+
+    assert numbers(driver.ready()) == [1, 2]
+
+
+def test_what_was_being_cancelled_is_cancelled(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    client.cancel(1)
+    worker.lose()
+
+    assert client.outcome(1).state == "canceled"
+
+
+def test_what_was_asked_back_goes_on(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2)
+    worker.read(2)
+    other = driver.worker(1)
+    driver.duty("balance", "python3.11")
+    assert driver.state(client.task(2)) == "balance_canceling"
+    worker.lose()
+
+    assert sorted(numbers(other.queue())) == [1, 2]
+
+
+def test_the_worker_is_told_in_case_it_comes_back(driver: Driver) -> None:
+    worker = driver.worker(1)
+    worker.lose()
+
+    assert worker.record()["gone"] == "expired"
+    assert worker.control()[-1] == ("unknown", {})
+    assert not driver.database.exists(driver.keys.worker_tasks(worker.id))
+
+
+def test_more_than_a_slice_is_left_to_the_next_one(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(300)
+    for start in range(1, 301, 100):
+        client.submit(*range(start, start + 100))
+    worker.read(50, processor=1)
+    words = worker.lose()
+
+    assert [word for kind, word in words if kind == "end_worker"] == ["applied"] * 3
+    assert len(driver.ready()) == 300
+
+
+def test_more_processors_than_a_slice_are_each_charged_once(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(150)
+    for start in range(1, 201, 100):
+        client.submit(*range(start, start + 100))
+    for processor in range(150):
+        worker.read(1, processor=processor)
+    worker.lose()
+
+    charged = [number for number in range(1, 201) if "deaths" in driver.record(client.task(number))]
+    assert charged == list(range(1, 151))
+
+
+def test_it_waits_for_what_the_worker_had_reported(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    driver.send(Request.OUTCOMES, {"worker": worker.id, "outcomes": [worker.row(client.task(1))]})
+    driver.send(Request.END_WORKER, {"worker": worker.id, "reason": "expired"})
+    (end,) = driver.read("continued")
+    before = driver.snapshot()
+
+    assert driver.apply_entry("continued", end) == "early"
+    assert driver.snapshot() == before
+    (outcomes,) = driver.read("results")
+    driver.apply_entry("results", outcomes)
+    assert driver.apply_entry("continued", end) == "applied"
+    assert client.outcome(1).state == "success"
+
+
+def test_it_does_not_wait_for_what_was_reported_later(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    driver.send(Request.END_WORKER, {"worker": worker.id, "reason": "expired"})
+    driver.send(Request.OUTCOMES, {"worker": worker.id, "outcomes": [worker.row(client.task(1))]})
+    (end,) = driver.read("continued")
+
+    assert driver.apply_entry("continued", end) == "applied"
+    driver.settle()
+    assert driver.record(client.task(1))["deaths"] == "1"
+    assert driver.counts()["stale:outcomes"] == 1
+
+
+def test_a_worker_without_a_record_is_no_trouble(driver: Driver) -> None:
+    assert driver.request(Request.END_WORKER, {"worker": "nobody", "reason": "expired"}) == "applied"
+
+
+def test_a_task_whose_record_is_gone_leaves_nothing_in_the_stream(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2)
+    worker.read()
+    driver.database.run("DEL", driver.keys.task(client.task(1)))
+    driver.database.run("SREM", driver.keys.client_tasks(client.id), client.task(1))
+    driver.database.run("HINCRBY", driver.keys.counts(), "state:running", -1)
+    worker.lose()
+
+    assert numbers(driver.ready()) == [2]

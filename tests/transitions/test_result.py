@@ -1,0 +1,541 @@
+"""result: outcomes end tasks, free their places, and let the next ones start."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gristmill.protocol.messages import Request
+from support.driver import (
+    CALL,
+    FAILURE,
+    LANE,
+    LONG_CALL,
+    VALUE,
+    Driver,
+    PlayedClient,
+    PlayedWorker,
+    numbers,
+    write_object,
+)
+
+
+@pytest.fixture
+def client(driver: Driver) -> PlayedClient:
+    return driver.client()
+
+
+@pytest.fixture
+def worker(driver: Driver) -> PlayedWorker:
+    return driver.worker(1)
+
+
+# --- ends ---------------------------------------------------------------------------------------------------
+
+
+def test_a_success_ends_the_task_and_tells_its_client(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read()
+
+    assert worker.succeed(client.task(1)) == "applied"
+    assert client.outcome(1)[:4] == (1, 1, "success", VALUE)
+    assert driver.record(client.task(1)) == {}
+    assert worker.entries() == []
+    assert driver.database.set(driver.keys.client_tasks(client.id)) == set()
+    assert driver.counts()["state:success"] == 1
+    assert driver.counts()["function:tests.function:success"] == 1
+    assert "state:running" not in driver.counts()
+
+
+def test_a_failure_ends_the_task_and_carries_its_exception(client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit(1)
+    worker.read()
+    worker.fail(client.task(1))
+
+    assert client.outcome(1)[:4] == (1, 1, "failed", FAILURE)
+
+
+def test_a_processor_that_died_for_the_last_time_ends_the_task_by_name(
+    client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read()
+    worker.died(client.task(1))
+
+    assert client.outcome(1).state == "failed_worker_died"
+    assert client.outcome(1).payload["error"] == "ProcessorDiedError"
+
+
+def test_the_notice_names_worker_durations_and_waiting_time(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read()
+    worker.send_outcomes([client.task(1), 1, "success", VALUE, 1234, 1000, 4096, None])
+    (notice,) = client.told("outcomes")
+
+    assert notice["worker"] == worker.id
+    assert notice["rows"][0][4:7] == [1234, 1000, 4096]
+    assert notice["rows"][0][7] >= 0
+
+
+def test_an_end_is_an_event_with_its_figures_and_its_error(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read()
+    worker.send_outcomes([client.task(1), 1, "failed", FAILURE, 5, 4, 3, 'ValueError: "no"\n'])
+
+    assert driver.events()[-1] == [
+        client.task(1), "failed", 1, worker.id, "tests.function", 5, 4, 3, 'ValueError: "no"\n',
+    ]  # fmt: skip
+
+
+def test_a_batch_of_outcomes_is_one_notice(client: PlayedClient, driver: Driver) -> None:
+    worker = driver.worker(4)
+    client.submit(1, 2, 3)
+    worker.read(3)
+    worker.send_outcomes(worker.row(client.task(1)), worker.row(client.task(2), "failed", FAILURE))
+
+    assert [(outcome.number, outcome.state) for outcome in client.outcomes()] == [(1, "success"), (2, "failed")]
+    assert len(client.told("outcomes")) == 1
+    assert numbers(worker.queue()) == [3]
+
+
+def test_outcomes_of_several_clients_reach_each_its_own(driver: Driver, client: PlayedClient) -> None:
+    worker, other = driver.worker(2), driver.client()
+    client.submit(1)
+    other.submit(1)
+    worker.read(2)
+    worker.succeed(client.task(1), other.task(1))
+
+    assert [outcome.number for outcome in client.outcomes()] == [1]
+    assert [outcome.number for outcome in other.outcomes()] == [1]
+
+
+def test_a_longer_call_is_removed_with_its_task(driver: Driver, client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit([1, 0, LONG_CALL, None])
+    worker.read()
+    worker.succeed(client.task(1))
+
+    assert not driver.database.exists(driver.keys.payload(client.task(1)))
+
+
+def test_an_outcome_for_a_client_that_has_gone_ends_the_task_without_a_trace(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read()
+    client.disconnect()
+    driver.settle()
+    large = write_object(driver, f"{client.task(1)}.1", b"result")
+    worker.succeed(client.task(1), payload={"object": large, "size": 6})
+
+    assert driver.record(client.task(1)) == {}
+    assert not driver.database.exists(driver.keys.object(large))
+    assert not driver.database.exists(driver.keys.client_inbox(client.id))
+
+
+# --- large results ------------------------------------------------------------------------------------------
+
+
+def test_a_large_result_is_held_by_its_client_until_it_is_released(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read()
+    large = write_object(driver, f"{client.task(1)}.1", b"first", b"second")
+    worker.succeed(client.task(1), payload={"object": large, "size": 11})
+
+    assert client.outcome(1).payload == {"object": large, "size": 11}
+    assert driver.database.set(driver.keys.holders(large)) == {client.id}
+    assert driver.database.lifetime_ms(driver.keys.object_chunk(large, "1")) == -1
+
+    client.release(large)
+    assert not driver.database.exists(driver.keys.object(large))
+    assert not driver.database.exists(driver.keys.object_chunk(large, "1"))
+
+
+def test_a_large_result_that_is_gone_fails_the_task_by_name(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read()
+    worker.succeed(client.task(1), payload={"object": f"{client.task(1)}.1-1", "size": 6})
+
+    assert client.outcome(1).state == "failed"
+    assert client.outcome(1).payload["error"] == "MissingObjectError"
+
+
+def test_a_large_result_lives_while_its_client_or_a_dependent_needs_it(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, [2, 0, CALL, {"dependencies": [client.task(1)]}])
+    worker.read()
+    large = write_object(driver, f"{client.task(1)}.1", b"result")
+    worker.succeed(client.task(1), payload={"object": large, "size": 6})
+    client.release(large)
+    assert driver.database.exists(driver.keys.object(large))
+    (entry,) = worker.read()
+    assert json.loads(entry.fields["values"]) == {client.task(1): {"object": large, "size": 6}}
+
+    worker.succeed(client.task(2))
+    assert not driver.database.exists(driver.keys.object(large))
+
+
+# --- retries ------------------------------------------------------------------------------------------------
+
+
+def test_a_retry_goes_back_to_its_lane_and_starts_as_the_next_attempt(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit([1, 0, CALL, {"retries": 2}])
+    worker.read()
+    worker.retry(client.task(1))
+
+    assert driver.record(client.task(1))["attempt"] == "2"
+    assert worker.entries()[0].fields["attempt"] == "2"
+    assert client.outcomes() == []
+
+
+def test_a_retry_keeps_its_place_in_its_lane(driver: Driver, client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit([1, 0, CALL, {"retries": 1}], 2, 3, 4)
+    worker.read()
+    worker.retry(client.task(1), ms=1000)
+
+    assert numbers([*worker.queue(), *driver.ready()]) == [2, 1, 3, 4]
+
+
+def test_attempts_end(driver: Driver, client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit([1, 0, CALL, {"retries": 2}])
+    for _ in range(3):
+        worker.read()
+        worker.retry(client.task(1))
+
+    assert client.outcome(1)[:3] == (1, 3, "failed")
+
+
+def test_without_retries_a_retry_is_a_failure(client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit(1)
+    worker.read()
+    worker.retry(client.task(1))
+
+    assert client.outcome(1)[:3] == (1, 1, "failed")
+
+
+def test_a_delayed_retry_waits_its_time(driver: Driver, client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit([1, 0, CALL, {"retries": 1, "retry_delay_ms": 60_000}])
+    worker.read()
+    seconds, _ = driver.database.run("TIME")
+    worker.retry(client.task(1))
+    due = driver.database.zset(driver.keys.delayed())[client.task(1)]
+
+    assert driver.state(client.task(1)) == "inactive"
+    assert int(seconds) * 1000 + 59_000 <= due <= int(seconds) * 1000 + 65_000
+
+
+# --- room and dispatch --------------------------------------------------------------------------------------
+
+
+def test_a_free_place_is_filled_in_the_same_step(client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit(1, 2, 3)
+    worker.read(2)
+    worker.succeed(client.task(1), ms=1000)
+
+    assert numbers(worker.queue()) == [2, 3]
+
+
+def test_short_tasks_make_the_room_grow_at_most_twofold_a_batch(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(*range(1, 100))
+    queues = [int(worker.record()["queue"])]
+    for _ in range(5):
+        worker.read(100)
+        worker.succeed(*worker.queue(), ms=0.1)
+        queues.append(int(worker.record()["queue"]))
+
+    assert queues == [1, 2, 4, 8, 16, 32]
+    assert int(worker.record()["room"]) == 33
+
+
+def test_the_room_never_exceeds_the_queue_size_of_the_worker(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1, queue_size=3)
+    client.submit(*range(1, 50))
+    for _ in range(4):
+        worker.read(100)
+        worker.succeed(*worker.queue(), ms=0.1)
+
+    assert worker.record()["room"] == "4"
+
+
+def test_long_tasks_make_the_room_shrink_and_the_unread_surplus_goes_back(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(*range(1, 60))
+    for _ in range(3):
+        worker.read(100)
+        worker.succeed(*worker.queue(), ms=0.1)
+    first = worker.read(1)[0].fields["task"]
+    worker.succeed(first, ms=60_000)
+
+    assert worker.record()["room"] == "2"
+    assert len(worker.queue()) == 2
+    assert numbers([*worker.queue(), *driver.ready()]) == list(range(12, 60))
+
+
+def test_a_worker_of_several_lanes_takes_from_the_one_whose_first_task_is_first(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1, capabilities={LANE: -1, "gpu": -1})
+    client.submit(1, 2, [3, 0, CALL, {"lane": f"gpu,{LANE}"}], 4, 5)
+    worker.read(2)
+    worker.succeed(client.task(1), client.task(2), ms=1000)
+
+    assert numbers(worker.queue()) == [3, 4]
+
+
+# --- dependents ---------------------------------------------------------------------------------------------
+
+
+def needing(number: int, *dependencies: str) -> list[Any]:
+    return [number, 0, CALL, {"dependencies": list(dependencies)}]
+
+
+def test_a_success_lets_its_dependents_start_with_the_value(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, needing(2, client.task(1)))
+    worker.read()
+    worker.succeed(client.task(1))
+    (entry,) = worker.entries()
+
+    assert entry.fields["task"] == client.task(2)
+    assert json.loads(entry.fields["values"]) == {client.task(1): VALUE}
+
+
+def test_the_value_stays_until_the_last_dependent_has_ended(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, needing(2, client.task(1)), needing(3, client.task(1)))
+    worker.read()
+    worker.succeed(client.task(1))
+    assert driver.state(client.task(1)) == "success"
+    worker.read(2)
+    worker.succeed(client.task(2))
+    assert driver.database.exists(driver.keys.value(client.task(1)))
+
+    worker.succeed(client.task(3))
+    assert not driver.database.exists(driver.keys.value(client.task(1)))
+    assert driver.record(client.task(1)) == {}
+
+
+def test_a_failure_fails_everything_downstream_with_the_same_exception(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, needing(2, client.task(1)), needing(3, client.task(2)), needing(4, client.task(2), client.task(3)))
+    worker.read()
+    worker.fail(client.task(1))
+
+    outcomes = [client.outcome(number) for number in (1, 2, 3, 4)]
+    assert {(outcome.state, outcome.payload) for outcome in outcomes} == {("failed", FAILURE)}
+    assert [outcome.because for outcome in outcomes] == [None, client.task(1), client.task(2), client.task(2)]
+    assert driver.database.keys(driver.keys.task("")) == []
+
+
+def test_a_dependent_of_two_waits_for_both(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(2)
+    client.submit(1, 2, needing(3, client.task(1), client.task(2)))
+    worker.read(2)
+    worker.succeed(client.task(2))
+    assert driver.state(client.task(3)) == "inactive"
+
+    worker.succeed(client.task(1))
+    assert driver.state(client.task(3)) == "running"
+
+
+def test_a_failed_dependency_takes_the_dependent_off_the_other_one(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(2)
+    client.submit(1, 2, needing(3, client.task(1), client.task(2)))
+    worker.read(2)
+    worker.fail(client.task(1))
+
+    assert client.outcome(3).because == client.task(1)
+    assert driver.database.set(driver.keys.dependents(client.task(2))) == set()
+    worker.succeed(client.task(2))
+    assert driver.record(client.task(2)) == {}
+
+
+# --- what changes nothing -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def running(driver: Driver, client: PlayedClient, worker: PlayedWorker) -> str:
+    client.submit([1, 0, CALL, {"retries": 3}], 2)
+    worker.read()
+    return client.task(1)
+
+
+def test_an_outcome_that_is_sent_twice_counts_once(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker, running: str
+) -> None:
+    row = worker.row(running)
+    worker.send_outcomes(row, row)
+    worker.send_outcomes(row)
+
+    assert [outcome.number for outcome in client.outcomes()] == [1]
+    assert driver.counts()["stale:outcomes"] == 2
+    assert driver.counts()["state:success"] == 1
+
+
+def test_the_same_entry_is_applied_once_whichever_replica_applies_it(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker, running: str
+) -> None:
+    driver.send(Request.OUTCOMES, {"worker": worker.id, "outcomes": [worker.row(running)]})
+    (entry,) = driver.read("results")
+    assert driver.apply_entry("results", entry) == "applied"
+    before = driver.snapshot()
+
+    assert driver.apply_entry("results", entry) == "duplicate"
+    assert driver.snapshot() == before
+
+
+@pytest.mark.parametrize("attempt", [0, 2, 1e14, -1, 1.5])
+def test_an_outcome_of_another_attempt_changes_nothing(
+    driver: Driver, worker: PlayedWorker, running: str, attempt: float
+) -> None:
+    before = driver.snapshot()
+    row = worker.row(running)
+    row[1] = attempt
+    worker.send_outcomes(row)
+
+    assert driver.snapshot() == before
+    assert driver.counts()["stale:outcomes"] == 1
+
+
+def test_an_outcome_of_another_worker_changes_nothing(driver: Driver, running: str) -> None:
+    other = driver.worker(1)
+    before = driver.snapshot()
+    other.succeed(running)
+
+    assert driver.snapshot() == before
+    assert driver.counts()["stale:outcomes"] == 1
+
+
+def test_an_outcome_of_a_worker_that_nobody_knows_changes_nothing(driver: Driver, running: str) -> None:
+    before = driver.snapshot()
+    PlayedWorker(driver, "here|1|nobody|000000").succeed(running)
+
+    assert driver.snapshot() == before
+
+
+def test_a_late_outcome_of_a_lost_worker_changes_nothing(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker, running: str
+) -> None:
+    row = worker.row(running)
+    worker.lose()
+    other = driver.worker(1)
+    assert other.queue()[0] == running
+    worker.send_outcomes(row)
+    assert client.outcomes() == []
+
+    other.read()
+    other.succeed(running)
+    worker.send_outcomes(row)
+    assert client.outcome(1)[:3] == (1, 2, "success")
+
+
+def test_an_outcome_of_a_task_that_waits_changes_nothing(driver: Driver, client: PlayedClient) -> None:
+    client.submit(1)
+    worker = driver.worker(0)
+    before = driver.snapshot()
+    worker.succeed(client.task(1))
+
+    assert driver.snapshot() == before
+
+
+# --- what cannot be understood ------------------------------------------------------------------------------
+
+BAD_ROWS: dict[str, Any] = {
+    "no list": 5,
+    "null": None,
+    "empty": [],
+    "no task": [None, 1, "success", VALUE, 1, 1, 1, None],
+    "a task with a space": ["a b", 1, "success", VALUE, 1, 1, 1, None],
+    "an unknown status": ["T", 1, "perhaps", VALUE, 1, 1, 1, None],
+    "no base64": ["T", 1, "success", 'x"],["', 1, 1, 1, None],
+    "a payload that is a number": ["T", 1, "success", 7, 1, 1, 1, None],
+    "an object with a space": ["T", 1, "success", {"object": "a b", "size": 1}, 1, 1, 1, None],
+    "an object without size": ["T", 1, "success", {"object": "a-1"}, 1, 1, 1, None],
+    "a negative duration": ["T", 1, "success", VALUE, -1, 1, 1, None],
+    "a duration that is text": ["T", 1, "success", VALUE, "1", 1, 1, None],
+    "a huge duration": ["T", 1, "success", VALUE, 1e300, 1, 1, None],
+    "too short": ["T", 1, "success"],
+    "text for an attempt": ["T", "1", "success", VALUE, 1, 1, 1, None],
+}
+
+
+@pytest.mark.parametrize("bad", BAD_ROWS.values(), ids=BAD_ROWS)
+def test_a_bad_row_is_set_aside_and_the_rest_of_its_batch_counts(driver: Driver, bad: Any) -> None:
+    client, worker = driver.client(), driver.worker(2)
+    client.submit(1, 2)
+    worker.read(2)
+    row = [client.task(1) if item == "T" else item for item in bad] if isinstance(bad, list) else bad
+
+    assert worker.send_outcomes(row, worker.row(client.task(2))) == "applied"
+    assert client.outcome(2).state == "success"
+    assert len(driver.quarantine()) == 1
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"NaN", b"-1e999"])
+def test_a_row_with_a_number_that_is_none_is_set_aside(driver: Driver, number: bytes) -> None:
+    client, worker = driver.client(), driver.worker(2)
+    client.submit(1, 2)
+    worker.read(2)
+    row = b'["%s",1,"success","AA==",%s,1,1,null]'
+    rows = row % (client.task(1).encode(), number), row % (client.task(2).encode(), b"1")
+    body = b'{"version":1,"worker":"%s","outcomes":[%s]}' % (worker.id.encode(), b",".join(rows))
+
+    assert driver.request(Request.OUTCOMES, body) == "applied"
+    assert client.outcome(2).state == "success"
+
+
+def test_a_row_that_cannot_be_understood_fails_its_task(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    worker.send_outcomes([client.task(1), 1, "success", 'x"]', 1, 1, 1, None])
+
+    assert client.outcome(1).state == "failed"
+    assert worker.entries() == []
+
+
+def test_errors_that_are_cut_stay_readable(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    worker.send_outcomes([client.task(1), 1, "failed", FAILURE, 1, 1, 1, "x" + "ä" * 400])
+
+    assert driver.events()[-1][8].startswith("xää")
+
+
+def test_an_error_by_name_is_carried_as_text_whatever_it_says(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    payload = {"error": "ProcessorDiedError", "message": 'signal "9"\\ \x00 ä'}
+    worker.send_outcomes([client.task(1), 1, "failed", payload, 1, 1, 1, None])
+
+    assert client.outcome(1).payload == payload
+
+
+def test_a_batch_far_beyond_the_limit_is_applied_or_refused_whole(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    rows = [worker.row(client.task(1)), *(worker.row(client.task(number), attempt=1) for number in range(2, 9001))]
+
+    word = worker.send_outcomes(*rows)
+    assert (word, driver.state(client.task(1))) in (("applied", ""), ("malformed", "running"))

@@ -1,0 +1,627 @@
+"""submit: calls become tasks, each in exactly one place."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from gristmill.protocol.keys import Keys
+from gristmill.protocol.messages import Request
+from support.database import Database
+from support.driver import CALL, FAILURE, LANE, LONG_CALL, VALUE, Driver, numbers
+from support.invariants import PRIORITY_STEP
+from support.server import RedisServer
+
+# --- where a task goes --------------------------------------------------------------------------------------
+
+
+def test_without_workers_tasks_wait_in_their_lane_in_order(driver: Driver) -> None:
+    client = driver.client()
+
+    assert client.submit(1, 2, 3) == "applied"
+    assert numbers(driver.ready()) == [1, 2, 3]
+    assert driver.counts()["state:inactive"] == 3
+
+
+def test_a_worker_with_room_gets_the_task_at_once_and_it_never_enters_the_lane(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+
+    assert worker.queue() == [client.task(1)]
+    assert driver.ready() == []
+    assert driver.state(client.task(1)) == "running"
+    assert driver.counts()["state:running"] == 1
+
+
+def test_the_record_holds_what_the_task_is(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(7)
+    record = driver.record(client.task(7))
+
+    assert record.pop("submitted").isdigit()
+    assert record == {
+        "state": "inactive",
+        "function": client.function,
+        "name": "tests.function",
+        "lane": LANE,
+        "order": "7",
+        "call": CALL,
+    }
+
+
+def test_the_record_of_an_assigned_task_names_worker_attempt_and_entry(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    record, (entry,) = driver.record(client.task(1)), worker.entries()
+
+    assert (record["worker"], record["attempt"], record["entry"]) == (worker.id, "1", entry.id)
+
+
+def test_the_entry_carries_what_a_processor_needs(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+
+    assert worker.entries()[0].fields == {
+        "task": client.task(1),
+        "attempt": "1",
+        "function": client.function,
+        "name": "tests.function",
+        "call": CALL,
+    }
+
+
+def test_more_tasks_than_room_wait_behind(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2, 3, 4)
+
+    assert numbers(worker.queue()) == [1, 2]
+    assert numbers(driver.ready()) == [3, 4]
+
+
+def test_tasks_are_spread_over_the_least_loaded_workers(driver: Driver) -> None:
+    client, workers = driver.client(), [driver.worker(2), driver.worker(2), driver.worker(1)]
+    client.submit(1, 2, 3, 4, 5)
+
+    assert [len(worker.queue()) for worker in workers] == [2, 2, 1]
+
+
+def test_a_task_does_not_overtake_what_waits_in_its_lane(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1)
+    worker = driver.worker(0)
+    client.submit(2)
+    worker.beat(1)
+
+    assert numbers(worker.queue()) == [1, 2]
+
+
+def test_a_worker_without_ready_processors_gets_nothing(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(0)
+    client.submit(1)
+
+    assert worker.queue() == []
+    assert numbers(driver.ready()) == [1]
+
+
+def test_the_load_follows_the_stream(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(2)
+    client.submit(1)
+    assert driver.load() == {worker.id: 0.5}
+
+    client.submit(2, 3)
+    assert driver.load() == {worker.id: 1_000_001.5}
+
+
+def test_the_client_owns_its_tasks_and_its_function(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1, 2)
+    keys = driver.keys
+
+    assert driver.database.set(keys.client_tasks(client.id)) == {client.task(1), client.task(2)}
+    assert driver.database.set(keys.client_objects(client.id)) == {client.function}
+    assert driver.database.set(keys.holders(client.function)) == {client.id}
+    assert driver.database.lifetime_ms(keys.object(client.function)) == -1
+
+
+def test_a_submit_renews_the_lease_of_its_client(driver: Driver) -> None:
+    client = driver.client(lease_ms=9_000)
+    driver.database.run("ZADD", driver.keys.clients(), 1, client.id)
+    client.submit(1)
+
+    assert driver.database.zset(driver.keys.clients()) == {client.id: 9_000}
+
+
+def test_each_change_is_an_event_with_worker_and_function(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2, 3)
+
+    assert driver.events() == [
+        [client.task(1), "running", 1, worker.id, "tests.function"],
+        [client.task(2), "running", 1, worker.id, "tests.function"],
+        [client.task(3), "inactive", 0, "", "tests.function"],
+    ]
+
+
+def test_a_short_task_is_kept_small_in_redis(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1)
+
+    assert driver.database.run("OBJECT", "ENCODING", driver.keys.task(client.task(1))) in (b"listpack", b"ziplist")
+
+
+# --- calls --------------------------------------------------------------------------------------------------
+
+
+def test_a_longer_call_lies_beside_the_record_and_rides_in_the_entry(driver: Driver) -> None:
+    client = driver.client()
+    client.submit([1, 0, LONG_CALL, None])
+    assert driver.database.string(driver.keys.payload(client.task(1))) == LONG_CALL
+    assert "call" not in driver.record(client.task(1))
+
+    worker = driver.worker(1)
+    assert worker.entries()[0].fields["call"] == LONG_CALL
+
+
+def test_a_longer_call_rides_in_the_entry_when_it_is_assigned_at_once(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit([1, 0, LONG_CALL, None])
+
+    assert worker.entries()[0].fields["call"] == LONG_CALL
+
+
+def test_a_large_call_is_an_object_that_belongs_to_the_task(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    large = client.object("c1", b"first", b"second")
+    client.submit([1, 0, None, {"object": large, "size": 11}])
+    fields = worker.entries()[0].fields
+
+    assert (fields["object"], fields["size"]) == (large, "11")
+    assert "call" not in fields
+    assert driver.database.lifetime_ms(driver.keys.object(large)) == -1
+    assert driver.database.lifetime_ms(driver.keys.object_chunk(large, "1")) == -1
+
+    worker.read()
+    worker.succeed(client.task(1))
+    assert not driver.database.exists(driver.keys.object(large))
+    assert not driver.database.exists(driver.keys.object_chunk(large, "1"))
+
+
+def test_run_options_travel_as_they_are(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit([1, 0, CALL, {"run": {"timeout_ms": 1500}}], [2, 0, CALL, {"run": {"timeout_ms": 2}}])
+
+    assert [entry.fields["options"] for entry in worker.entries()] == ['{"timeout_ms":1500}', '{"timeout_ms":2}']
+
+
+@pytest.mark.parametrize("gone", ["whole", "second chunk"])
+def test_a_call_whose_object_is_gone_is_refused_by_number_and_leaves_nothing(driver: Driver, gone: str) -> None:
+    client = driver.client()
+    large = client.object("c1", b"first", b"second")
+    lost = driver.keys.object(large) if gone == "whole" else driver.keys.object_chunk(large, "1")
+    driver.database.run("DEL", lost)
+    client.submit([1, 0, None, {"object": large, "size": 11}], 2)
+
+    (notice,) = client.told("refused")
+    assert notice["tasks"] == [1]
+    assert notice["reason"].startswith("object: ")
+    assert numbers(driver.ready()) == [2]
+
+
+def test_an_object_of_countless_chunks_does_not_block_redis(own_server: RedisServer, keys: Keys) -> None:
+    database = Database(own_server.address)
+    driver = Driver(database, keys)
+    client = driver.client()
+    client.submit([1, 0, None, {"object": f"{client.id}.c1-99999999999", "size": 1}], 2)
+
+    assert numbers(driver.ready()) == [2]
+    driver.close()
+    database.close()
+
+
+def test_a_call_whose_function_is_gone_is_refused_by_number(driver: Driver) -> None:
+    client = driver.client()
+    driver.database.run("DEL", driver.keys.object(client.function))
+    client.submit(1, 2)
+
+    assert client.told("refused")[0]["tasks"] == [1, 2]
+    assert driver.database.set(driver.keys.client_objects(client.id)) == set()
+
+
+# --- lanes and priorities -----------------------------------------------------------------------------------
+
+
+def test_a_new_lane_is_made_known_to_the_workers_that_can_serve_it(driver: Driver) -> None:
+    client = driver.client()
+    with_gpu = driver.worker(1, capabilities={LANE: -1, "gpu": 1})
+    without = driver.worker(1)
+    client.submit([1, 0, CALL, {"lane": f"gpu,{LANE}"}])
+
+    assert with_gpu.queue() == [client.task(1)]
+    assert without.queue() == []
+    assert set(driver.load(f"gpu,{LANE}")) == {with_gpu.id}
+
+
+def test_a_task_that_no_worker_can_serve_waits_and_blocks_nobody(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit([1, 0, CALL, {"lane": f"gpu,{LANE}"}], 2)
+
+    assert numbers(worker.queue()) == [2]
+    assert numbers(driver.ready(f"gpu,{LANE}")) == [1]
+
+
+def test_a_batch_of_several_lanes_does_not_overfill_a_worker(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1, capabilities={LANE: -1, "a": -1, "b": -1})
+    client.submit(
+        *([number, 0, CALL, {"lane": f"{'ab'[number % 2]},{LANE}"}] for number in range(1, 9)),
+        9,
+    )
+
+    assert len(worker.queue()) == int(worker.record()["room"])
+
+
+def test_higher_priority_comes_first_and_equal_ones_in_order(driver: Driver) -> None:
+    client = driver.client()
+    priorities = {1: -5, 2: 0, 3: None, 4: 7, 5: 50, 6: 0, 7: 1000, 8: -1000}
+    client.submit(
+        *(
+            [number, 0, CALL, None if priority is None else {"priority": priority}]
+            for number, priority in priorities.items()
+        )
+    )
+
+    assert numbers(driver.ready()) == [7, 5, 4, 2, 3, 6, 1, 8]
+
+
+def test_the_score_is_order_minus_priority_in_large_steps(driver: Driver) -> None:
+    client = driver.client()
+    client.submit([3, 0, CALL, {"priority": 2}])
+
+    assert driver.database.zset(driver.keys.ready(LANE)) == {client.task(3): 3 - 2 * PRIORITY_STEP}
+
+
+@pytest.mark.parametrize("priority", [1001, -1001, 0.5, "high", True, 1e300])
+def test_any_other_priority_is_refused_by_number(driver: Driver, priority: Any) -> None:
+    client = driver.client()
+    client.submit([1, 0, CALL, {"priority": priority}], 2)
+
+    assert [notice["tasks"] for notice in client.told("refused")] == [[1]]
+    assert numbers(driver.ready()) == [2]
+
+
+def test_tasks_of_one_client_stay_in_order_whichever_batch_is_applied_first(driver: Driver) -> None:
+    client = driver.client()
+    first, second = client.body([1, 2]), client.body([3, 4])
+    driver.request(Request.TASKS, second)
+    driver.request(Request.TASKS, first)
+
+    assert numbers(driver.ready()) == [1, 2, 3, 4]
+
+
+def test_a_client_that_comes_later_is_not_put_behind_a_million_tasks(driver: Driver) -> None:
+    worker, early, late = driver.worker(1), driver.client(), driver.client()
+    early.submit(*range(1, 90))
+    for _ in range(5):
+        worker.read(10)
+        worker.succeed(*worker.queue(), ms=1000)
+    late.submit(1)
+
+    place = driver.ready().index(late.task(1))
+    assert place <= 2
+
+
+# --- batches ------------------------------------------------------------------------------------------------
+
+
+def test_the_record_keeps_the_number_up_to_which_all_batches_are_applied(driver: Driver) -> None:
+    client = driver.client()
+    bodies = [client.body([number]) for number in (1, 2, 3, 4)]
+    waiting = driver.keys.client_batches(client.id)
+
+    driver.request(Request.TASKS, bodies[2])
+    assert (client.record()["batch"], driver.database.set(waiting)) == ("0", {"3"})
+    driver.request(Request.TASKS, bodies[0])
+    assert (client.record()["batch"], driver.database.set(waiting)) == ("1", {"3"})
+    driver.request(Request.TASKS, bodies[1])
+    assert (client.record()["batch"], driver.database.set(waiting)) == ("3", set())
+    driver.request(Request.TASKS, bodies[3])
+    assert (client.record()["batch"], driver.database.set(waiting)) == ("4", set())
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_batch_that_is_sent_twice_is_dropped(driver: Driver, number: int) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    body = client.body([1, 2, 3], batch=number)
+    assert driver.request(Request.TASKS, body) == "applied"
+    before = driver.snapshot()
+
+    assert driver.request(Request.TASKS, body) == "duplicate"
+    assert driver.snapshot() == before
+    assert len(worker.queue()) == 2
+
+
+@pytest.mark.parametrize("number", [0, -1, 0.5, 1e300, "1", None])
+def test_a_batch_number_that_is_none_is_refused(driver: Driver, number: Any) -> None:
+    client = driver.client()
+    before = driver.snapshot()
+
+    assert client.submit(1, batch=number) in ("malformed", "duplicate")
+    after = driver.snapshot()
+    after.pop(driver.keys.quarantine(), None)
+    assert after == before
+
+
+def test_a_batch_that_needs_an_earlier_one_waits_for_it(driver: Driver) -> None:
+    client = driver.client()
+    first, second = client.body([1]), client.body([2], after=1)
+    driver.send(Request.TASKS, second)
+    (entry,) = driver.read("submit")
+    before = driver.snapshot()
+
+    assert driver.apply_entry("submit", entry) == "early"
+    assert driver.snapshot() == before
+    assert driver.pending("submit") == [entry]
+
+    driver.request(Request.TASKS, first)
+    assert driver.apply_entry("submit", entry) == "applied"
+
+
+def test_a_known_task_in_a_batch_sent_again_is_passed_over(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2, 3)
+    client.submit(1, 2, 3, 4, again=True)
+
+    assert numbers(worker.queue()) == [1, 2]
+    assert numbers(driver.ready()) == [3, 4]
+
+
+def test_a_number_that_comes_twice_in_a_batch_is_one_task(driver: Driver) -> None:
+    client = driver.client()
+    driver.worker(1)
+    client.submit(1, 1, 2, 2, 3, 3)
+
+    assert driver.counts()["state:running"] + driver.counts().get("state:inactive", 0) == 3
+
+
+def test_a_number_that_exists_is_not_entered_a_second_time(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2, 3)
+    client.submit(1, 2, 3)
+
+    assert numbers([*worker.queue(), *driver.ready()]) == [1, 2, 3]
+
+
+def test_tasks_of_an_unknown_client_are_dropped(driver: Driver) -> None:
+    client = driver.client()
+    driver.database.run("DEL", driver.keys.client(client.id), driver.keys.client_inbox(client.id))
+    driver.database.run("ZREM", driver.keys.clients(), client.id)
+
+    assert client.submit(1) == "unknown"
+    assert driver.record(client.task(1)) == {}
+
+
+def test_a_batch_as_large_as_they_come_is_applied_whole(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(4)
+    client.submit(*range(1, 101))
+
+    assert len(worker.queue()) + len(driver.ready()) == 100
+
+
+def test_a_batch_far_beyond_the_limit_harms_nobody(driver: Driver) -> None:
+    client = driver.client()
+    word = client.submit(*range(1, 9001))
+
+    assert (word, len(driver.ready())) in (("applied", 9000), ("malformed", 0))
+
+
+# --- the intake ---------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_meets_a_closed_intake_is_refused_task_by_task(driver: Driver) -> None:
+    client = driver.client()
+    driver.database.run("SET", driver.keys.intake(), "10 tasks wait, the limit is 10")
+
+    assert client.submit(1, 2) == "applied"
+    assert client.told("refused") == [{"reason": "intake: 10 tasks wait, the limit is 10", "tasks": [1, 2]}]
+    assert client.record()["batch"] == "1"
+    assert driver.record(client.task(1)) == {}
+
+
+def test_an_open_intake_takes_everything(driver: Driver) -> None:
+    client = driver.client()
+    driver.database.run("SET", driver.keys.intake(), "open")
+    client.submit(1)
+
+    assert numbers(driver.ready()) == [1]
+
+
+# --- dependencies -------------------------------------------------------------------------------------------
+
+
+def needs(number: int, *dependencies: str) -> list[Any]:
+    return [number, 0, CALL, {"dependencies": list(dependencies)}]
+
+
+def test_a_task_waits_behind_its_dependencies_even_of_the_same_batch(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2, needs(3, client.task(1), client.task(2)))
+
+    assert numbers(worker.queue()) == [1, 2]
+    assert driver.ready() == []
+    assert driver.record(client.task(3))["dependencies"] == "2"
+    assert driver.database.set(driver.keys.dependents(client.task(1))) == {client.task(3)}
+
+
+def test_a_dependency_that_has_succeeded_gives_its_value_at_once(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2, needs(3, client.task(1), client.task(2)))
+    worker.read(2)
+    worker.succeed(client.task(1))
+    client.submit(needs(4, client.task(1)))
+
+    (entry,) = [entry for entry in worker.entries() if entry.fields["task"] == client.task(4)]
+    assert entry.fields["values"] == f'{{"{client.task(1)}":"{VALUE}"}}'
+
+
+def test_a_dependency_that_is_gone_is_named_to_the_client_and_nothing_is_left(driver: Driver) -> None:
+    client = driver.client()
+    large = client.object("c2", b"bytes")
+    client.submit(1, [2, 0, None, {"object": large, "size": 5, "dependencies": [client.task(9)]}])
+
+    assert client.told("missing") == [{"tasks": [[2, [client.task(9)]]]}]
+    assert driver.record(client.task(2)) == {}
+    assert numbers(driver.ready()) == [1]
+
+
+def test_a_dependency_that_has_failed_fails_the_task_at_once(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(2)
+    client.submit(1, 2, 3)
+    client.submit(needs(4, client.task(1), client.task(2)))
+    worker.read(3)
+    driver.database.run("HINCRBY", driver.keys.task(client.task(1)), "users", 1)  # somebody still needs the value
+    driver.database.run("HSET", driver.keys.task(client.task(1)), "more", 1)
+    worker.fail(client.task(1))
+    client.submit(needs(5, client.task(1)))
+
+    assert client.outcome(5).state == "failed"
+    assert client.outcome(5).payload == FAILURE
+    assert client.outcome(5).because == client.task(1)
+    driver.database.run("HSET", driver.keys.task(client.task(1)), "users", 0)
+    driver.database.run("DEL", driver.keys.task(client.task(1)), driver.keys.value(client.task(1)))
+
+
+def test_a_dependency_named_twice_counts_once(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, needs(2, client.task(1), client.task(1)))
+    worker.read()
+    worker.succeed(client.task(1))
+
+    assert driver.state(client.task(2)) == "running" or client.told("refused")
+
+
+def test_a_task_cannot_wait_for_itself(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(needs(1, client.task(1)))
+
+    assert driver.record(client.task(1)) == {}
+    assert client.told("missing") or client.told("refused")
+
+
+def test_a_task_of_another_client_is_no_dependency(driver: Driver) -> None:
+    client, other = driver.client(), driver.client()
+    other.submit(1)
+    client.submit(needs(1, other.task(1)))
+
+    assert driver.record(client.task(1)) == {}
+    assert client.told("missing") or client.told("refused")
+
+
+def test_up_to_64_values_ride_in_the_entry_and_more_are_named(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(10)
+    client.submit(*range(1, 66))
+    client.submit(
+        needs(100, *(client.task(number) for number in range(1, 65))),
+        needs(101, *(client.task(number) for number in range(1, 66))),
+    )
+    while len(worker.queue()) > 2 or driver.state(client.task(100)) == "inactive":
+        worker.read(100)
+        worker.succeed(*(task for task in worker.queue() if numbers([task]) < [100]), ms=1)
+    fields = {entry.fields["task"]: entry.fields for entry in worker.entries()}
+
+    assert fields[client.task(100)]["values"].count(VALUE) == 64
+    assert fields[client.task(101)]["needs"].split() == [client.task(number) for number in range(1, 66)]
+    assert driver.database.string(driver.keys.value(client.task(65))) == f'"{VALUE}"'
+
+
+# --- rows that cannot be understood -------------------------------------------------------------------------
+
+BAD_ROWS: dict[str, Any] = {
+    "no list": 7.5,
+    "text": "row",
+    "null": None,
+    "empty": [],
+    "no number": [None, 0, CALL, None],
+    "text for a number": ["1", 0, CALL, None],
+    "a negative number": [-1, 0, CALL, None],
+    "half a number": [1.5, 0, CALL, None],
+    "a huge number": [1e300, 0, CALL, None],
+    "an unknown function": [1, 5, CALL, None],
+    "text for a function": [1, "f", CALL, None],
+    "no call": [1, 0, None, None],
+    "a number for a call": [1, 0, 7, None],
+    "an object id with a space": [1, 0, None, {"object": "a b", "size": 1}],
+    "a lane with a colon": [1, 0, CALL, {"lane": "a:b"}],
+    "a dependency with a space": [1, 0, CALL, {"dependencies": ["a b"]}],
+    "a dependency that is a number": [1, 0, CALL, {"dependencies": [3]}],
+    "retries that are no whole number": [1, 0, CALL, {"retries": 0.5}],
+    "huge retries": [1, 0, CALL, {"retries": 1e300}],
+    "negative retries": [1, 0, CALL, {"retries": -3}],
+    "half a death": [1, 0, CALL, {"max_deaths": 0.5}],
+    "a negative delay": [1, 0, CALL, {"retries": 1, "retry_delay_ms": -5}],
+}
+
+
+@pytest.mark.parametrize("row", BAD_ROWS.values(), ids=BAD_ROWS)
+def test_a_bad_row_is_set_aside_and_the_rest_of_its_batch_goes_on(driver: Driver, row: Any) -> None:
+    client = driver.client()
+    body = client.body([2], tasks=[row, [2, 0, CALL, None], row])
+    assert driver.request(Request.TASKS, body) == "applied"
+
+    assert driver.ready() == [client.task(2)]
+    assert len(driver.quarantine()) == 2
+    assert client.record()["batch"] == "1"
+
+
+def test_the_client_is_told_the_numbers_of_bad_rows(driver: Driver) -> None:
+    client = driver.client()
+    client.submit([1, 0, None, None], [2, 9, CALL, None])
+
+    assert [notice["tasks"] for notice in client.told("refused")] == [[1, 2]]
+
+
+@pytest.mark.parametrize("text", [b"1e999", b"-1e999", b"NaN"])
+def test_a_number_that_is_none_is_set_aside(driver: Driver, text: bytes) -> None:
+    client = driver.client()
+    body = b'{"version":1,"client":"%s","batch":1,"lane":"%s","functions":[["%s","f"]],'
+    body += b'"tasks":[[%s,0,"AA==",null],[2,0,"AA==",null]]}'
+    driver.request(Request.TASKS, body % (client.id.encode(), LANE.encode(), client.function.encode(), text))
+
+    assert driver.ready() == [client.task(2)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tasks": "x"}, {"tasks": None}, {"functions": 7}, {"lane": "a b"}, {"lane": None}],
+    ids=["tasks are text", "no tasks", "functions are a number", "a lane with a space", "no lane"],
+)
+def test_a_batch_that_is_set_aside_counts_as_applied(driver: Driver, change: dict[str, Any]) -> None:
+    client = driver.client()
+
+    assert client.submit(1, **change) == "malformed"
+    assert client.record()["batch"] == "1"
+    assert client.submit(2, after=1) == "applied"
+
+
+def test_names_that_are_cut_stay_readable(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1, functions=[[client.function, "ä" * 33 + "b" * 40]])
+    client.submit(2, functions=[[client.function, "b" * 63 + "ä"]])
+
+    assert [row[4][:1] for row in driver.events()] == ["ä", "b"]
+
+
+def test_a_hostile_name_stays_a_name(driver: Driver) -> None:
+    client = driver.client()
+    name = '"],["evil","success",1,-1,-1],["\\\n\x00'
+    client.submit(1, functions=[[client.function, name]])
+
+    assert [row[4] for row in driver.events()] == [name]
+
+
+def test_calls_are_carried_whatever_they_hold(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    odd = base64.b64encode(bytes(range(256))).decode()
+    client.submit([1, 0, odd, None])
+
+    assert worker.entries()[0].fields["call"] == odd

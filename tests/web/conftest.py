@@ -1,0 +1,47 @@
+"""The page's application over a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from gristmill.protocol.keys import Keys
+from gristmill_web.app import create_app, wrap
+from gristmill_web.settings import PageSettings
+from support.database import Database
+from support.seeding import Seeding
+from support.server import RedisServer
+
+MakeApp = Callable[..., Flask]
+
+
+@pytest.fixture
+def seeding(database: Database, keys: Keys) -> Seeding:
+    return Seeding(database, keys)
+
+
+@pytest.fixture
+def make_app(server: RedisServer, namespace: str) -> Iterator[MakeApp]:
+    """Makes an application; settings may be given by name."""
+    made: list[Flask] = []
+
+    def make(**settings: object) -> Flask:
+        given = {"redis": server.address, "namespace": namespace, "refresh_seconds": 0.2, **settings}
+        page_settings = PageSettings.model_validate(given)
+        app = wrap(create_app(page_settings), page_settings)
+        app.testing = True
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        app.extensions["gristmill_board"].snapshot.close()
+
+
+@pytest.fixture
+def page(make_app: MakeApp) -> FlaskClient:
+    """A browser without JavaScript."""
+    return make_app().test_client()

@@ -1,0 +1,220 @@
+"""The overview shows what lies in Redis, whole and as the fragment that is polled."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from flask.testing import FlaskClient
+
+from gristmill.protocol.keys import Keys
+from gristmill.snapshot import SHOWN_STATES
+from support.database import Database
+from support.seeding import Seeding
+from support.waiting import wait_until
+
+WORKER = "mill-1|100|w1|aaaa"
+HOSTILE = "<script>alert(1)</script>\"'\n\u202egnp &amp;"
+
+
+class Text(HTMLParser):
+    """What a person reads, and which tags and attributes make it up."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def read(page: FlaskClient, path: str = "/") -> Text:
+    response = page.get(path)
+    assert response.status_code == 200
+    return Text(response.text)
+
+
+def test_counts_workers_schedulers_and_the_newest_tasks_are_on_one_page(page: FlaskClient, seeding: Seeding) -> None:
+    seeding.count(state__inactive=12345, state__success=7)
+    row = {"task": "c.0000009", "function": "shop.price", "running_ms": 95_000}
+    seeding.worker(WORKER, assigned=5, held=2, room=8, processors=[row, {}])
+    seeding.scheduler("s1")
+    seeding.changes(("c.0000001", "failed", 1, WORKER, "shop.tax", 1200, 900, 1 << 20, "ValueError: no"))
+
+    text = read(page).text
+
+    assert "12,345 Inactive" in text
+    assert "w1 mill-1 :100 102 % 160 MiB 2 /2 3 2 3 shop.price 1 min 35 s now" in text
+    assert "s1 mill-1 :4711 12 % 33 MiB 800 µs 310 /s 306 /s" in text
+    assert re.search(r"c\.0000001 shop\.tax Failed w1 1\.2 ms \d\d:\d\d:\d\d ValueError: no", text)
+
+
+def test_the_fragment_and_the_whole_page_show_the_same_regions(page: FlaskClient, seeding: Seeding) -> None:
+    seeding.worker(WORKER)
+    seeding.scheduler("s1")
+    seeding.changes(("c.0000001", "running", 1, WORKER, "shop.tax"))
+
+    def regions(html: str) -> list[str]:
+        return re.findall(r'<section id="(\w+)"', html)
+
+    whole, fragment = page.get("/").text, page.get("/fragments/overview").text
+
+    assert regions(fragment) == regions(whole) == ["alerts", "strip", "workers", "schedulers", "tasks"]
+    assert "<html" in whole
+    assert "<html" not in fragment
+
+
+def test_alerts_appear_only_when_they_are_true(
+    page: FlaskClient, seeding: Seeding, database: Database, keys: Keys
+) -> None:
+    assert "No scheduler is running" in read(page).text
+
+    seeding.scheduler("s1")
+    seeding.worker(WORKER)
+    wait_until(lambda: "No scheduler is running" not in read(page).text, "the alert has gone")
+
+    seeding.lane("gpu,python3.11", waiting=3)
+    database.run("SET", keys.intake(), "10 tasks wait")
+    wait_until(lambda: "no worker has gpu" in read(page).text, "the missing capability is named")
+    assert "New tasks are refused: 10 tasks wait." in read(page).text
+
+
+def test_what_is_empty_says_what_to_do(page: FlaskClient) -> None:
+    text = read(page).text
+
+    assert "gristmill worker --redis ADDRESS" in text
+    assert "gristmill scheduler --redis ADDRESS" in text
+    assert "No task has been submitted." in text
+
+
+def test_it_can_be_read_without_javascript(page: FlaskClient, seeding: Seeding) -> None:
+    seeding.changes(("c.0000001", "running", 1, WORKER, "shop.tax"))
+    html = page.get("/").text
+
+    assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in html
+    assert "c.0000001" in html
+    # Everything that leads somewhere is a link, everything that only scripts can do is hidden until they run.
+    assert re.findall(r"<button[^>]*>", html) == [
+        '<button id="pause" type="button" class="quiet" aria-pressed="false" hidden>'
+    ]
+
+
+def test_hostile_text_is_shown_and_does_nothing(
+    page: FlaskClient, seeding: Seeding, database: Database, keys: Keys
+) -> None:
+    row = {"task": HOSTILE, "function": HOSTILE, "running_ms": 1}
+    seeding.worker(WORKER, processors=[row], name=HOSTILE, host=HOSTILE)
+    seeding.scheduler(HOSTILE)
+    seeding.changes((HOSTILE, "failed", 1, HOSTILE, HOSTILE, 1, 1, 1, HOSTILE))
+    seeding.changes(("c.0000002", HOSTILE, 1, HOSTILE, HOSTILE, 1, 1, 1, HOSTILE))
+    seeding.lane(HOSTILE, waiting=1)
+    database.run("SET", keys.intake(), HOSTILE)
+
+    for path in ("/", "/fragments/overview", "/?function=%3Cscript%3E&state=%3Cscript%3E&sort=%22%3E%3Cscript%3E"):
+        html = page.get(path).text
+        seen = Text(html)
+        assert "<script>alert" not in html
+        assert seen.tags.count("script") <= 2
+        assert not [name for name, _ in seen.attributes if name.startswith("on") or name == "style"]
+    assert "<script>alert(1)</script>" in read(page).text
+
+
+def test_a_megabyte_of_text_is_shown_in_a_page_of_ordinary_size(page: FlaskClient, seeding: Seeding) -> None:
+    seeding.changes(("c.0000001", "failed", 1, WORKER, "f" * 1_000_000, 1, 1, 1, "e" * 1_000_000))
+
+    assert len(page.get("/").data) < 100_000
+
+
+def test_a_page_past_the_end_shows_the_last_one(page: FlaskClient, seeding: Seeding) -> None:
+    for number in range(60):
+        seeding.worker(f"mill-1|{number}|w{number}|r")
+
+    text = read(page, "/?page=999").text
+
+    assert "Page 2 of 2" in text
+    assert "w59" in text
+    assert "w10 " not in text
+
+
+@pytest.mark.parametrize("query", ["page=-1", "page=x", "page=9999999999", "sort=password", "order=up", "state=lost"])
+def test_an_address_that_makes_no_sense_shows_the_ordinary_page(page: FlaskClient, query: str) -> None:
+    assert page.get(f"/?{query}").status_code == 200
+
+
+def test_sorting_and_filtering_lie_in_the_address_and_in_that_of_the_fragment(
+    page: FlaskClient, seeding: Seeding
+) -> None:
+    seeding.worker("mill-1|1|w1|r", assigned=1)
+    seeding.worker("mill-1|2|w2|r", assigned=7)
+    seeding.changes(("c.0000001", "failed", 1, WORKER, "shop.tax"), ("c.0000002", "success", 1, WORKER, "shop.price"))
+
+    html = page.get("/?sort=queued&order=down&state=failed&function=tax").text
+
+    assert html.index("w2") < html.index("w1</span>")
+    assert 'hx-get="/fragments/overview?sort=queued&amp;order=down&amp;state=failed&amp;function=tax"' in html
+    assert 'aria-sort="descending"' in html
+    assert "c.0000001" in html
+    assert "c.0000002" not in html
+
+
+def test_a_filter_that_finds_nothing_says_how_much_was_looked_at(page: FlaskClient, seeding: Seeding) -> None:
+    seeding.changes(("c.0000001", "success", 1, WORKER, "shop.tax"))
+
+    assert "None among the newest 1 changes." in read(page, "/?state=failed").text
+
+
+def test_a_worker_that_was_met_is_shown_for_a_while_when_it_has_gone(
+    page: FlaskClient, seeding: Seeding, database: Database, keys: Keys
+) -> None:
+    seeding.worker(WORKER)
+    assert "expired" not in read(page).text
+
+    database.run("ZREM", keys.workers(), WORKER)
+    database.run("HSET", keys.worker(WORKER), "gone", "expired")
+
+    wait_until(lambda: re.search(r"w1 expired mill-1", read(page).text), "the worker is shown as expired")
+
+
+def test_the_json_has_what_the_page_shows(page: FlaskClient, seeding: Seeding) -> None:
+    seeding.count(state__running=3)
+    seeding.worker(WORKER, assigned=5, held=2, room=8)
+    seeding.changes(("c.0000001", "success", 1, WORKER, "shop.tax", 10, 10, 10))
+
+    response = page.get("/api/status")
+
+    assert response.mimetype == "application/json"
+    body = response.get_json()
+    assert (body["version"], body["problem"]) == (1, "")
+    overview = body["overview"]
+    assert set(overview["counts"]["states"]) == set(SHOWN_STATES)
+    assert overview["counts"]["states"]["running"] == 3
+    assert [(row["name"], row["queued"], row["free"]) for row in overview["workers"]["rows"]] == [("w1", 3, 3)]
+    assert [row["task"] for row in overview["tasks"]["rows"]] == ["c.0000001"]
+
+
+def test_many_who_look_at_the_same_cost_one_reading_a_tick(
+    page: FlaskClient, database: Database, seeding: Seeding
+) -> None:
+    seeding.scheduler("s1")
+
+    def readings() -> int:
+        info = database.run("INFO", "commandstats").decode()
+        return int(re.search(r"cmdstat_hmget:calls=(\d+)", info)[1])  # type: ignore[index]
+
+    page.get("/")
+    before = readings()
+    for _ in range(5):
+        page.get("/fragments/overview")
+    assert readings() - before <= 2

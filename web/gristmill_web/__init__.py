@@ -1,0 +1,1 @@
+"""The status page, its JSON API and the metrics."""

@@ -1,0 +1,1 @@
+"""One module a page: its blueprint, its fragment, its JSON."""

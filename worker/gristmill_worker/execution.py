@@ -1,0 +1,167 @@
+"""Running one task: from bytes to bytes. Knows nothing of Redis.
+
+Whatever user code raises, up to SystemExit and KeyboardInterrupt, becomes the task's failure; only an interrupt of
+the agent's own (`interrupts`) is something else.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from types import CoroutineType
+from typing import Any, NamedTuple
+
+import orjson
+
+from gristmill.errors import DeserializationError, MissingObjectError, ResultSerializationError, TimeLimitError
+from gristmill.protocol import payloads
+from gristmill_worker.functions import Function
+from gristmill_worker.interrupts import Interrupts
+
+SUCCESS, FAILED, RETRY = b"success", b"failed", b"retry"
+NOTHING = b"null"
+ERROR_CHARACTERS = 300
+"""The line of an outcome that people read is cut here."""
+
+NO_ARGUMENTS = pickle.dumps(((), {}), payloads.PICKLE_PROTOCOL)
+"""The commonest call."""
+
+
+class Outcome(NamedTuple):
+    """How a task ended."""
+
+    status: bytes
+    data: bytes
+    """The value's pickle, or the failure's JSON."""
+    error: bytes
+    """JSON: null, or one line for people."""
+
+
+class Place(NamedTuple):
+    """Where tasks run, for error messages."""
+
+    worker: str
+    host: str
+
+
+def execute(
+    function: Function,
+    name: bytes,
+    call: bytes,
+    values: Mapping[str, bytes] | None,
+    run: Mapping[str, Any],
+    start: int,
+    interrupts: Interrupts,
+    place: Place,
+) -> Outcome | None:
+    """Load the function and its arguments, call it, and pickle what it returns; None when it was cancelled meanwhile.
+
+    Args:
+        function: where the callable comes from.
+        name: the function's, for messages.
+        call: pickled `(args, kwargs)`.
+        values: pickled values of the tasks this one depends on, by task id.
+        run: the task's run options.
+        start: the START under which it executes, for interrupts.
+    """
+    loading = "%s"
+    try:
+        interrupts.enter(start)
+        called = function.load()
+        loading = "an argument of %s"
+        args, kwargs = ((), {}) if call == NO_ARGUMENTS else payloads.load_call(call, _loader(values))
+        loading = ""
+        value = called(*args, **kwargs)
+        try:
+            data = payloads.dump_value(value)
+        except ResultSerializationError as error:
+            raise _explained(error, value) from error.__cause__
+        interrupts.running = 0
+        return Outcome(SUCCESS, data, NOTHING)
+    except BaseException as error:
+        interrupts.running = 0
+        if interrupts.was_cancelled(start):
+            return None
+        if interrupts.was_timed_out(start):
+            return failure(time_limit_error(run, place).with_traceback(error.__traceback__), run, skip_frames=1)
+        if loading:
+            if isinstance(error, MissingObjectError):
+                return failure(error, run)
+            return failure(_loading_failed(loading % name.decode("utf-8", "backslashreplace"), error, place), run)
+        return failure(error, run, skip_frames=1)
+
+
+def failure(error: BaseException, run: Mapping[str, Any], *, skip_frames: int = 0) -> Outcome:
+    """The outcome of a task that raised `error`; without `skip_frames` of the processor's own frames."""
+    data = payloads.dump_failure(error, skip_frames=skip_frames)
+    status = RETRY if wants_retry(run, type(error)) else FAILED
+    return Outcome(status, data, error_line(f"{type(error).__name__}: {payloads.text_of_exception(error)}"))
+
+
+def error_line(text: str) -> bytes:
+    """JSON of one line of text for people."""
+    line = " ".join(text.split())
+    if len(line) > ERROR_CHARACTERS:
+        line = line[: ERROR_CHARACTERS - 3] + "..."
+    return orjson.dumps(line.encode("utf-8", "backslashreplace").decode())
+
+
+def wants_retry(run: Mapping[str, Any], kind: type[BaseException]) -> bool:
+    """Whether another attempt may follow an error of this class; whether any is left, the scheduler knows.
+
+    `retry_on` is a list of qualified class names; base classes match. Without it, every `Exception` qualifies.
+    """
+    retry_on = run.get("retry_on")
+    if isinstance(retry_on, list):
+        return any(payloads.qualified_name(base) in retry_on for base in kind.__mro__)
+    return issubclass(kind, Exception)
+
+
+def time_limit_error(run: Mapping[str, Any], place: Place) -> TimeLimitError:
+    """The error of a task whose time was over."""
+    return TimeLimitError(
+        f"expected the task to end within {run.get('timeout_ms', 0) / 1000:g} s; it did not, and was stopped "
+        f"by worker {place.worker} on host {place.host}"
+    )
+
+
+def _loader(values: Mapping[str, bytes] | None) -> Callable[[str], Any] | None:
+    """What gives the value of a dependency; each is loaded once, so that identity is kept within the call."""
+    if values is None:
+        return None
+    loaded: dict[str, Any] = {}
+
+    def value_of(task: str) -> Any:
+        if task not in loaded:
+            if task not in values:
+                raise MissingObjectError(f"the value of task {task}, on which this one depends, did not come with it")
+            loaded[task] = payloads.load_value(values[task])
+        return loaded[task]
+
+    return value_of
+
+
+def _loading_failed(what: str, error: BaseException, place: Place) -> DeserializationError:
+    """Says what cannot be loaded, where, and what helps."""
+    text = f"{what} cannot be loaded on worker {place.worker} on host {place.host}: "
+    text += f"{type(error).__name__}: {payloads.text_of_exception(error)}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        module = error.name.partition(".")[0]
+        text += (
+            f"; install the module {module} on the worker, or send it by value: "
+            f"import cloudpickle, {module}; cloudpickle.register_pickle_by_value({module})"
+        )
+    failed = DeserializationError(text)
+    failed.__cause__ = error
+    return failed
+
+
+def _explained(error: ResultSerializationError, value: object) -> ResultSerializationError:
+    """A coroutine is no value: say so instead of what pickle says."""
+    if not isinstance(value, CoroutineType):
+        return error
+    value.close()
+    return ResultSerializationError(
+        f"expected a value; got a coroutine of the async function {value.__qualname__}; "
+        "submit a function that runs it, for example with asyncio.run"
+    )

@@ -1,0 +1,58 @@
+"""What an agent tells a processor when it starts it: by environment, because command lines can be read by everyone."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import orjson
+
+from gristmill.errors import SettingError
+
+VARIABLE = "GRISTMILL_PROCESSOR"
+ADDRESS_VARIABLE = "GRISTMILL_REDIS"
+NAMESPACE_VARIABLE = "GRISTMILL_NAMESPACE"
+
+
+class Handover(NamedTuple):
+    """The facts."""
+
+    worker: str
+    processor: str
+    """The name under which it reads the worker's stream."""
+    host: str
+    board: int
+    """Descriptor of the shared memory."""
+    wake: int
+    """Descriptor: a byte wakes the agent."""
+    leash: int
+    """Descriptor that ends when the agent does."""
+    preload: str = ""
+    log_level: str = "info"
+    log_format: str = "plain"
+    address: str = ""
+    namespace: str = "default"
+
+
+def environment(handover: Handover) -> dict[str, str]:
+    """The environment of the processor. Nested clients find address and namespace in it."""
+    facts = {name: value for name, value in handover._asdict().items() if name not in ("address", "namespace")}
+    return {
+        **os.environ,
+        VARIABLE: orjson.dumps(facts).decode(),
+        ADDRESS_VARIABLE: handover.address,
+        NAMESPACE_VARIABLE: handover.namespace,
+    }
+
+
+def take_handover() -> Handover:
+    """The processor's side; what its own children need not know is removed from the environment."""
+    text = os.environ.pop(VARIABLE, "")
+    if not text:
+        raise SettingError("expected to be started by a worker's agent; start `gristmill worker` instead")
+    handover = Handover(
+        **orjson.loads(text), address=os.environ[ADDRESS_VARIABLE], namespace=os.environ[NAMESPACE_VARIABLE]
+    )
+    for descriptor in (handover.board, handover.wake, handover.leash):
+        os.set_inheritable(descriptor, False)
+    return handover

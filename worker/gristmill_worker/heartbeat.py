@@ -1,0 +1,80 @@
+"""What a worker measures of itself, its processors and its machine, and the beat that says so."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+import psutil
+
+from gristmill.protocol.messages import BeatMessage, ProcessorFigures
+from gristmill_worker.board import DONE, READY, STATUS, clock_ns
+from gristmill_worker.processors import Processor
+
+
+def interval_seconds(lease_seconds: float) -> float:
+    """How often a worker beats: a fifth of its lease, at least every two seconds."""
+    return min(lease_seconds / 5, 2.0)
+
+
+class Heartbeat:
+    """Keeps what psutil needs between two measurements."""
+
+    def __init__(self) -> None:
+        self._agent = psutil.Process()
+        self._agent.cpu_percent()
+        psutil.cpu_percent()
+        self._processes: dict[int, psutil.Process] = {}
+        self.latency_ms = 0.0
+        """Round trip to Redis of the last beat."""
+
+    def message(self, worker: str, processors: list[Processor], *, taking: bool) -> BeatMessage:
+        """The beat; `taking` says whether processors that are ready may be given tasks."""
+        figures = [self._figures(processor) for processor in processors]
+        self._forget_all_but({processor.pid for processor in processors})
+        memory = psutil.virtual_memory()
+        with self._agent.oneshot():
+            cpu, rss = self._agent.cpu_percent(), self._agent.memory_info().rss
+        return BeatMessage(
+            worker=worker,
+            processors_ready=sum(figure.ready for figure in figures) if taking else 0,
+            oldest_running_ms=max((figure.running_ms for figure in figures), default=0),
+            cpu_percent=round(cpu, 1),
+            rss_bytes=rss,
+            host_cpu_percent=round(psutil.cpu_percent(), 1),
+            host_memory_percent=round(memory.percent, 1),
+            host_memory_free_bytes=memory.available,
+            latency_ms=round(self.latency_ms, 3) if math.isfinite(self.latency_ms) else 0.0,
+            processors=figures,
+        )
+
+    def _figures(self, processor: Processor) -> ProcessorFigures:
+        words = processor.board.words
+        cpu, rss = 0.0, 0
+        with contextlib.suppress(psutil.Error):
+            process = self._processes.get(processor.pid)
+            if process is None:
+                process = self._processes[processor.pid] = psutil.Process(processor.pid)
+            with process.oneshot():
+                cpu, rss = process.cpu_percent(), process.memory_info().rss
+        task, function, running_ms = "", "", 0
+        executing = processor.executing()
+        if executing is not None:
+            held, since = executing
+            task, function = held.task, held.name
+            running_ms = max(0, clock_ns() - since.started_at) // 1_000_000
+        return ProcessorFigures(
+            processor=processor.name,
+            pid=processor.pid,
+            ready=words[STATUS] == READY,
+            task=task,
+            function=function,
+            running_ms=running_ms,
+            cpu_percent=round(cpu, 1),
+            rss_bytes=rss,
+            tasks_done=words[DONE],
+        )
+
+    def _forget_all_but(self, pids: set[int]) -> None:
+        for pid in self._processes.keys() - pids:
+            del self._processes[pid]

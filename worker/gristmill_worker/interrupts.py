@@ -1,0 +1,58 @@
+"""Interrupting the task that executes: SIGINT from the agent, bound to one START of the board.
+
+The agent writes the START that it means, then sends the signal. A signal that comes late, or from anybody else,
+meets another START, or none, and does nothing: no interrupt ever hits the next task or the processor's own code.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+from gristmill_worker.board import CANCEL, INTERRUPT, REASON, ProcessorBoard
+
+
+class TaskCancelled(BaseException):
+    """The task was cancelled. Not an `Exception`, so that `except Exception` does not swallow it."""
+
+
+class TaskTimedOut(BaseException):
+    """The task has run as long as it may. Not an `Exception`, so that `except Exception` does not swallow it."""
+
+
+class Interrupts:
+    """The processor's side: which START may be interrupted now."""
+
+    def __init__(self, board: ProcessorBoard) -> None:
+        self._words = board.words
+        self.running = 0
+        """The START whose code runs now; 0 outside user code."""
+        self.delivered = 0
+        """The START that was interrupted last."""
+        self.install()
+
+    def install(self) -> None:
+        """Take SIGINT; again after a task that took it for itself."""
+        if signal.getsignal(signal.SIGINT) != self._on_signal:
+            signal.signal(signal.SIGINT, self._on_signal)
+
+    def enter(self, start: int) -> None:
+        """User code begins: from here on an interrupt is raised, one that has come already at once."""
+        self.running = start
+        if self._words[INTERRUPT] == start:
+            self._on_signal(signal.SIGINT, None)
+
+    def was_cancelled(self, start: int) -> bool:
+        """Whether this START was interrupted because its task is cancelled."""
+        return self.delivered == start and self._words[REASON] == CANCEL
+
+    def was_timed_out(self, start: int) -> bool:
+        """Whether this START was interrupted because its time is over."""
+        return self.delivered == start and self._words[REASON] != CANCEL
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        start = self.running
+        if start and self._words[INTERRUPT] == start:
+            self.running = 0
+            self.delivered = start
+            raise TaskCancelled if self._words[REASON] == CANCEL else TaskTimedOut

@@ -1,0 +1,192 @@
+"""What a processor says to Redis: outcomes out and tasks in, in one write; objects when a task needs them.
+
+After a lost connection it first reads what was delivered to it but never arrived (architecture §2, rule 12): entries
+after the last one that it got. What it has finished stays in the board until Redis has taken it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gristmill.errors import ConnectionLostError
+from gristmill.protocol import payloads
+from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
+from gristmill.store.connection import BLOCK_MILLISECONDS, Connection, ReplyError, backoff, pack
+from gristmill_worker.board import CONNECTION, ProcessorBoard
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+Entry = tuple[bytes, dict[bytes, bytes]]
+"""An entry of the worker's stream: its id and its fields."""
+
+NEW = ">"
+
+
+class GroupLostError(Exception):
+    """Redis does not know this worker's stream or group (any more)."""
+
+
+class Link:
+    """One dedicated connection, which comes back by itself."""
+
+    def __init__(
+        self,
+        address: str,
+        keys: Keys,
+        worker: str,
+        processor: str,
+        board: ProcessorBoard,
+        before_connect: Callable[[], None],
+    ) -> None:
+        self._before_connect = before_connect
+        self._keys = keys
+        self._board = board
+        self._connection = Connection(address, name=f"{worker}/{processor}")
+        self._results = keys.results()
+        self._tasks = keys.worker_tasks(worker)
+        self._processor = processor
+        self._head = b'{"version":1,"worker":"%b","outcomes":[' % worker.encode()
+        self._last = "0"
+        self._from = NEW
+        self._server = ""
+        self._refusals = 0
+        self._reads: dict[int, bytes] = {}
+
+    def connect(self) -> None:
+        """Connect, however long it takes; ends what may be left of the former connection."""
+        failures = 0
+        while True:
+            try:
+                self._connect_once()
+                break
+            except (ConnectionLostError, ReplyError) as error:
+                self._connection.close()
+                failures += 1
+                if failures == 1:
+                    # The agent, which reaches for the same Redis, tells people.
+                    logger.debug("cannot reach Redis", extra={"cause": str(error), "processor": self._processor})
+                time.sleep(backoff(failures))
+
+    def _connect_once(self) -> None:
+        connection, former = self._connection, self._board.words[CONNECTION]
+        self._before_connect()
+        connection.connect()
+        if self._server:
+            self._from = self._last
+            if self._server == connection.run_id:
+                # Half open, the former connection could still be handed tasks, which nobody would read.
+                connection.send(pack(("CLIENT", "KILL", "ID", former)))
+                connection.read()
+        self._board.words[CONNECTION] = connection.request("CLIENT", "ID")
+        self._server = connection.run_id
+
+    def exchange(self, count: int) -> list[Entry]:
+        """Send the outcomes that are due and read up to `count` tasks, waiting for the first for a while.
+
+        Raises GroupLostError. The list is empty when there was nothing, or after trouble; outcomes that Redis has
+        not taken are still due.
+        """
+        connection, unsent = self._connection, self._board.unsent()
+        read = (self._reads.get(count) if self._from is NEW else None) or self._read_command(count)
+        try:
+            if unsent:
+                connection.send(self._outcomes_command(unsent), read)
+                if not isinstance(connection.read(), ReplyError):
+                    self._board.sent()
+            else:
+                connection.send(read)
+            reply = connection.read()
+        except ConnectionLostError:
+            self.connect()
+            return []
+        if isinstance(reply, ReplyError):
+            if reply.code == "NOGROUP":
+                raise GroupLostError(str(reply))
+            self._refused(reply)
+            return []
+        return self._entries(reply) if reply or self._from is not NEW else []
+
+    def flush(self) -> None:
+        """Send the outcomes that are due; returns when Redis has taken them."""
+        unsent = self._board.unsent()
+        if unsent:
+            command = self._outcomes_command(unsent)
+            self._insist(lambda: self._request(command))
+            self._board.sent()
+
+    def read_object(self, name: str) -> bytes:
+        """The bytes of an object; raises MissingObjectError."""
+        return self._insist(lambda: payloads.read_object(self._connection, self._keys, name))
+
+    def read_values(self, tasks: list[str]) -> list[bytes | None]:
+        """The payloads (JSON) of finished tasks; None for one that is gone."""
+        names = [self._keys.value(task) for task in tasks]
+        found: list[bytes | None] = self._insist(lambda: self._connection.request("MGET", *names))
+        return found
+
+    def write_object(self, name: str, data: bytes) -> None:
+        """Write an object, before the outcome that names it; returns when Redis has it."""
+        for command in payloads.object_writes(self._keys, name, data):
+            self._insist(lambda command=command: self._request(command))  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _insist(self, operation: Callable[[], Answer]) -> Answer:
+        """Repeat it until Redis has answered: losing the connection, and a Redis that is full or loading, pass."""
+        while True:
+            try:
+                answer = operation()
+            except ConnectionLostError:
+                self.connect()
+            except ReplyError as error:
+                self._refused(error)
+            else:
+                if self._refusals:
+                    self._refusals = 0
+                    logger.info("Redis accepts again", extra={"processor": self._processor})
+                return answer
+
+    def _refused(self, error: ReplyError) -> None:
+        self._refusals += 1
+        if self._refusals == 1:
+            logger.warning("Redis refuses; trying again", extra={"cause": str(error), "processor": self._processor})
+        time.sleep(backoff(self._refusals))
+
+    def _request(self, command: bytes) -> Any:
+        self._connection.send(command)
+        reply = self._connection.read()
+        if isinstance(reply, ReplyError):
+            raise reply
+        return reply
+
+    def _outcomes_command(self, rows: bytes) -> bytes:
+        return pack(("XADD", self._results, "*", "outcomes", b"%b%b]}" % (self._head, rows)))
+
+    def _read_command(self, count: int) -> bytes:
+        how = ("GROUP", GROUP_PROCESSORS, self._processor, "COUNT", count, "BLOCK", BLOCK_MILLISECONDS)
+        command = pack(("XREADGROUP", *how, "STREAMS", self._tasks, self._from))
+        if self._from is NEW:
+            self._reads[count] = command
+        return command
+
+    def _entries(self, reply: Any) -> list[Entry]:
+        rows = reply[0][1] if reply else []
+        if self._from is not NEW:
+            # Delivered earlier, but the reply was lost: until there are none left.
+            self._from = rows[-1][0].decode() if rows else NEW
+        if not rows:
+            return []
+        self._last = rows[-1][0].decode()
+        entries = []
+        for entry, flat in rows:
+            if flat is not None:  # None: deleted after it was delivered
+                fields = iter(flat)
+                entries.append((entry, dict(zip(fields, fields))))  # noqa: B905 - fields come in pairs
+        return entries

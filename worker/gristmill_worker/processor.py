@@ -1,0 +1,287 @@
+"""A processor: reads tasks straight from Redis, runs one after the other, sends what came out.
+
+The agent starts it (`python -m gristmill_worker.processor`), watches it through the board, and ends it. It prefetches
+about five milliseconds of work; outcomes go to Redis with the next read, or before anything starts that may be long.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from gristmill import client, logs
+from gristmill.errors import MissingObjectError
+from gristmill.protocol import payloads
+from gristmill.protocol.keys import Keys
+from gristmill_worker import leash, preload
+from gristmill_worker.alarm import PROCESSOR
+from gristmill_worker.board import (
+    FRESH_UNTIL,
+    LEAVING,
+    LEFT,
+    READY,
+    STATUS,
+    TURN,
+    WATCHING,
+    WITHOUT_GROUP,
+    ProcessorBoard,
+    clock_ns,
+    row_text,
+)
+from gristmill_worker.execution import Outcome, Place, execute, failure
+from gristmill_worker.functions import MEAN_WEIGHT, Function, Functions
+from gristmill_worker.handover import Handover, take_handover
+from gristmill_worker.interrupts import Interrupts
+from gristmill_worker.link import Entry, GroupLostError, Link
+from gristmill_worker.output import Output
+
+if TYPE_CHECKING:
+    from gristmill.settings import WorkerSettings
+
+logger = logging.getLogger(__name__)
+
+MOST_TASKS = 100
+"""Prefetched at most."""
+PREFETCH_NS = 5_000_000
+"""Prefetched work, by the mean duration."""
+GROWTH = 4
+"""The prefetch grows at most so many times from one read to the next: the mean may be a surprise."""
+SHORT_NS = 1_000_000
+"""A function that takes longer on average may keep finished outcomes waiting: they are sent before it starts."""
+FLUSH_BYTES = 96 * 1024
+NAME_CHARACTERS = 100
+RUN_BYTES = 1000
+_PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
+"""`ru_maxrss` is in KiB, on macOS in bytes."""
+
+
+class Processor:
+    """The loop."""
+
+    def __init__(self, handover: Handover, output: Output) -> None:
+        worker, keys = handover.worker, Keys(handover.namespace)
+        self.board = ProcessorBoard(handover.board)
+        self._words = self.board.words
+        self._wake = handover.wake
+        self._output = output
+        # A socket must not get a number that tasks think of as a standard stream.
+        self._link = Link(handover.address, keys, worker, handover.processor, self.board, output.restore)
+        self._place = Place(worker, handover.host)
+        self._functions = Functions()
+        self._interrupts = Interrupts(self.board)
+        self._names: dict[bytes, bytes] = {}
+        self._count = 1
+        self._mean_ns = 0.0
+        self._peak = 0
+        self._forked = False
+        os.register_at_fork(after_in_child=self._note_fork)
+
+    def run(self) -> None:
+        """Take tasks until the agent says that the worker is leaving."""
+        words = self._words
+        self._link.connect()
+        words[STATUS] = READY
+        self._wake_agent()
+        while not words[LEAVING]:
+            entries = self._link.exchange(self._count)
+            if entries:
+                self._hold(entries)
+            words[TURN] += 1
+            if entries:
+                # Redis may have taken no outcomes although it gave tasks: a full one does.
+                self._link.flush()
+                self._walk(entries)
+                self._output.restore()
+        self._link.flush()
+        self._link.close()
+        words[STATUS] = LEFT
+
+    def wait_for_end(self, status: int) -> None:
+        """Nothing can be done here any more; the agent ends this process."""
+        self._words[STATUS] = status
+        self._wake_agent()
+        while True:
+            time.sleep(3600)
+
+    def _wake_agent(self) -> None:
+        try:
+            os.write(self._wake, PROCESSOR)
+        except BlockingIOError:
+            pass  # it has enough to wake up from
+
+    def _note_fork(self) -> None:
+        self._forked = True
+
+    # --- a batch ------------------------------------------------------------------------------------------
+
+    def _hold(self, entries: list[Entry]) -> None:
+        """Show the agent what was read."""
+        rows, watch = [], len(entries) > 1
+        for entry, fields in entries:
+            options = fields.get(b"options")
+            if options is not None:
+                watch = True
+            name = self._names.get(fields[b"name"]) or self._name(fields[b"name"])
+            rows.append(row_text(fields[b"task"], fields[b"attempt"], entry, name, _run_text(options)))
+        self.board.hold(rows)
+        if watch and not self._words[WATCHING]:
+            self._wake_agent()
+
+    def _name(self, name: bytes) -> bytes:
+        if len(self._names) > 1000:
+            self._names.clear()
+        text = orjson.dumps(name.decode("utf-8", "backslashreplace")[:NAME_CHARACTERS])
+        self._names[name] = text
+        return text
+
+    def _walk(self, entries: list[Entry]) -> None:
+        """Run the rows that the agent leaves us."""
+        words, board, output = self._words, self.board, self._output
+        for index, (_, fields) in enumerate(entries):
+            if board.taken(index):
+                continue
+            function = self._functions.get(fields[b"function"])
+            if not _is_short(function) or board.unsent_bytes() > FLUSH_BYTES:
+                self._link.flush()
+            now = clock_ns()
+            if now > words[FRESH_UNTIL]:
+                now = self._wait_until_fresh()
+            if words[LEAVING]:
+                return  # the agent returns what has not started
+            start = board.start(index, now)
+            if not start:
+                continue
+            output.begin(fields[b"task"])
+            client.current = (fields[b"task"].decode(), int(fields[b"attempt"]))
+            cpu = time.process_time_ns()
+            outcome = self._run(function, fields, start)
+            cpu = time.process_time_ns() - cpu
+            duration = clock_ns() - now
+            if self._forked:
+                os._exit(0)  # a child that the task has forked came back from it: there must be one processor
+            client.current = None
+            output.end()
+            self._interrupts.install()
+            if outcome is None:
+                board.stop()
+                continue
+            self._note_duration(fields[b"function"], duration)
+            self._finish(fields, outcome, duration, cpu)
+        self._count = max(1, min(MOST_TASKS, self._count * GROWTH, int(PREFETCH_NS / (self._mean_ns or PREFETCH_NS))))
+
+    def _wait_until_fresh(self) -> int:
+        """The lease may have ended: what we hold may run elsewhere. Returns when the agent has been heard again."""
+        words = self._words
+        self._link.flush()
+        while (now := clock_ns()) > words[FRESH_UNTIL] and not words[LEAVING]:
+            time.sleep(0.01)
+        return now
+
+    def _note_duration(self, function_id: bytes, duration: int) -> None:
+        function = self._functions.get(function_id)
+        if function is not None:
+            function.took(duration)
+        self._mean_ns += MEAN_WEIGHT * (duration - self._mean_ns) if self._mean_ns else duration
+        if duration > SHORT_NS or not self._peak:
+            self._peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _PEAK_UNIT
+
+    def _finish(self, fields: dict[bytes, bytes], outcome: Outcome, duration: int, cpu: int) -> None:
+        """Put the outcome into the board. `memory_peak_bytes` is the highest so far in this processor's life."""
+        task, attempt = fields[b"task"], fields[b"attempt"]
+        status, data, error = outcome
+        if len(data) <= payloads.INLINE_BYTES:
+            payload = b'"%b"' % payloads.text_of(data).encode()
+        else:
+            name = payloads.object_id(f"{task.decode()}.{attempt.decode()}", len(data))
+            self._link.write_object(name, data)
+            payload = b'{"object":"%b","size":%d}' % (name.encode(), len(data))
+        self.board.finish(
+            b'["%b",%b,"%b",%b,%d,%d,%d,%b]'
+            % (task, attempt, status, payload, duration // 1000, cpu // 1000, self._peak, error)
+        )
+
+    # --- a task -------------------------------------------------------------------------------------------
+
+    def _run(self, function: Function | None, fields: dict[bytes, bytes], start: int) -> Outcome | None:
+        """Gather what the task needs, and run it."""
+        run: dict[str, Any] = {}
+        try:
+            if b"options" in fields:
+                run = orjson.loads(fields[b"options"])
+            if function is None:
+                object_id = fields[b"function"]
+                function = self._functions.add(object_id, self._link.read_object(object_id.decode()))
+            call = fields.get(b"call")
+            data = payloads.bytes_of(call) if call is not None else self._link.read_object(fields[b"object"].decode())
+            values = self._values(fields) if b"values" in fields or b"needs" in fields else None
+        except (MissingObjectError, ValueError, KeyError) as error:
+            return failure(error, run)
+        return execute(function, fields[b"name"], data, values, run, start, self._interrupts, self._place)
+
+    def _values(self, fields: dict[bytes, bytes]) -> dict[str, bytes]:
+        """The pickled values of the tasks that this one depends on."""
+        found: dict[str, Any] = orjson.loads(fields.get(b"values", b"{}"))
+        needs = fields.get(b"needs", b"").decode().split()
+        for first in range(0, len(needs), MOST_TASKS):
+            some = needs[first : first + MOST_TASKS]
+            for task, text in zip(some, self._link.read_values(some), strict=True):
+                found[task] = None if text is None else orjson.loads(text)
+        return {task: self._value(task, payload) for task, payload in found.items()}
+
+    def _value(self, task: str, payload: Any) -> bytes:
+        if isinstance(payload, str):
+            return payloads.bytes_of(payload)
+        if not isinstance(payload, dict) or "object" not in payload:
+            raise MissingObjectError(f"the value of task {task}, on which this one depends, is gone from Redis")
+        return self._link.read_object(payload["object"])
+
+
+def _is_short(function: Function | None) -> bool:
+    """Whether finished outcomes may wait while it runs."""
+    return function is not None and function.mean_ns is not None and function.mean_ns <= SHORT_NS
+
+
+def _run_text(options: bytes | None) -> bytes:
+    """What the agent must know of the run options, as JSON."""
+    if options is None:
+        return b"null"
+    try:
+        run = orjson.loads(options)
+        text = orjson.dumps({name: run[name] for name in ("timeout_ms", "retry_on") if name in run})
+        return text if len(text) <= RUN_BYTES else orjson.dumps({"timeout_ms": run.get("timeout_ms", 0)})
+    except (ValueError, TypeError, AttributeError):
+        return b"null"
+
+
+def main() -> None:
+    """What the agent starts."""
+    handover = take_handover()
+    leash.bind(handover.leash)
+    output = Output()
+    # The same two settings as the agent's; the settings' classes would take a tenth of a second to import.
+    log = SimpleNamespace(log_level=handover.log_level, log_format=handover.log_format)
+    logs.setup(cast("WorkerSettings", log))
+    # Names of `__main__` in a pickle are the client's: they must not be found in this program.
+    sys.modules["__main__"] = ModuleType("__main__")
+    processor = Processor(handover, output)
+    output.install()
+    if handover.preload:
+        preload.load(handover.preload)
+    gc.collect()
+    gc.freeze()
+    try:
+        processor.run()
+    except GroupLostError:
+        processor.wait_for_end(WITHOUT_GROUP)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Starting, counting and ending processors.
+
+Each is a fresh interpreter, never a fork of this one (which has threads), in a session and process group of its own:
+signals of a terminal or for the agent's group do not reach tasks, and what a task has started ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+from typing import NamedTuple
+
+from gristmill_worker.board import FRESH_UNTIL, READY, STATUS, AgentBoard, Executing, Held, clock_ns
+from gristmill_worker.handover import Handover, environment
+
+logger = logging.getLogger(__name__)
+
+SECOND = 1_000_000_000
+PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Before a new processor is started after 1, 2, ... in a row that ended before they were ready."""
+
+
+class Stop:
+    """The agent is ending what a processor executes."""
+
+    def __init__(self, start: int, held: Held, reason: int, kill_at: int) -> None:
+        self.start = start
+        self.held = held
+        self.reason = reason
+        """`board.CANCEL` or `board.TIME_LIMIT`."""
+        self.kill_at = kill_at
+        """Of `clock_ns`."""
+        self.requests: list[int] = []
+        """Numbers of the scheduler's requests that want an answer."""
+
+
+class Deadline(NamedTuple):
+    """The time limit of what executes."""
+
+    start: int
+    at: int
+    """Of `clock_ns`."""
+
+
+class Processor:
+    """One processor, as its agent holds it."""
+
+    def __init__(self, name: str, board: AgentBoard, process: subprocess.Popen[bytes], leash: int) -> None:
+        self.name = name
+        self.board = board
+        self.pid = process.pid
+        self.was_ready = False
+        self.exit_status: int | None = None
+        """Its exit code, or minus the signal's number, once it is dead."""
+        self.stop: Stop | None = None
+        self.deadline: Deadline | None = None
+        self.settled = 0
+        """The START that was seen to be long, and for which all is done."""
+        self.left_since = 0
+        self._process = process
+        self._leash = leash
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes tasks."""
+        return self.board.words[STATUS] == READY
+
+    def executing(self) -> tuple[Held, Executing] | None:
+        """What it executes; None when nothing, or when it cannot be told now."""
+        if self.board.executing() is None:
+            return None
+        with self.board.locked() as locked:
+            executing = self.board.executing() if locked else None
+            return None if executing is None else (self.board.rows()[executing.row], executing)
+
+    def interrupt(self, executing: Executing, held: Held, reason: int, kill_at: int) -> Stop:
+        """Ask what executes to end. Inside `board.locked`: until it is left, no other task can start."""
+        stop = self.stop = Stop(executing.start, held, reason, kill_at)
+        self.board.interrupt(executing.start, reason)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGINT)
+        return stop
+
+    def kill(self) -> None:
+        """End it and all that its tasks have started, at once."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def has_ended(self) -> bool:
+        """Whether it is dead; then nothing of its process group is left either."""
+        if self.exit_status is None and self._is_zombie():
+            self.kill()  # while its pid still is its own: afterwards the number may be anybody's
+            self.exit_status = self._process.wait()
+        return self.exit_status is not None
+
+    def _is_zombie(self) -> bool:
+        if not hasattr(os, "waitid"):
+            return self._process.poll() is not None
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def wait(self) -> None:
+        """Until it is dead; after `kill`."""
+        if self.exit_status is None:
+            if hasattr(os, "waitid"):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            self.kill()
+            self.exit_status = self._process.wait()
+
+    def close(self) -> None:
+        """Let go of what it shared with us; it must be dead."""
+        self.board.close()
+        os.close(self._leash)
+
+
+class Processors:
+    """All processors of one worker id."""
+
+    def __init__(self, count: int, wake: int) -> None:
+        self.count = count
+        self.alive: list[Processor] = []
+        self.fresh_until = 0
+        self._wake = wake
+        self._started = 0
+        self._failures = 0
+        self.not_before = 0
+        """No new one before this time (`clock_ns`)."""
+
+    def start_missing(self, handover: Handover) -> None:
+        """Start as many as are missing, unless the last ones died before they were ready; only in the main thread."""
+        while len(self.alive) < self.count and clock_ns() >= self.not_before:
+            self._started += 1
+            self.alive.append(self._start(handover._replace(processor=f"p{self._started}")))
+
+    def _start(self, handover: Handover) -> Processor:
+        board = AgentBoard()
+        board.words[FRESH_UNTIL] = self.fresh_until
+        read_end, leash = os.pipe()
+        try:
+            handover = handover._replace(board=board.descriptor, wake=self._wake, leash=read_end)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "gristmill_worker.processor"],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=(board.descriptor, self._wake, read_end),
+                env=environment(handover),
+                start_new_session=True,
+            )
+        finally:
+            os.close(read_end)
+        logger.debug("processor started", extra={"processor": handover.processor, "pid": process.pid})
+        return Processor(handover.processor, board, process, leash)
+
+    def keep_fresh(self, until: int) -> None:
+        """The agent was heard: processors may start tasks until then (`clock_ns`)."""
+        self.fresh_until = until
+        for processor in self.alive:
+            processor.board.words[FRESH_UNTIL] = until
+
+    def note_ready(self) -> bool:
+        """Whether one has become ready since the last call."""
+        news = False
+        for processor in self.alive:
+            if not processor.was_ready and processor.ready:
+                processor.was_ready = news = True
+                self._failures = 0
+        return news
+
+    def take_dead(self) -> list[Processor]:
+        """Those that have ended since the last call; they are no longer among the living."""
+        dead = [processor for processor in self.alive if processor.has_ended()]
+        for processor in dead:
+            self.alive.remove(processor)
+            if not processor.was_ready and not processor.ready:
+                self._note_failure(processor)
+        return dead
+
+    def _note_failure(self, processor: Processor) -> None:
+        pause = PAUSES_SECONDS[min(self._failures, len(PAUSES_SECONDS) - 1)]
+        self._failures += 1
+        self.not_before = clock_ns() + int(pause * SECOND)
+        logger.error(
+            "a processor ended before it was ready; its output above says why; trying again",
+            extra={"processor": processor.name, "how": describe_end(processor.exit_status), "pause_seconds": pause},
+        )
+
+    def kill_all(self) -> list[Processor]:
+        """End all of them and wait for it; they are no longer among the living."""
+        dead, self.alive = self.alive, []
+        for processor in dead:
+            processor.kill()
+        for processor in dead:
+            processor.wait()
+        return dead
+
+
+def describe_end(status: int | None) -> str:
+    """How a process ended, for people."""
+    if status is None:
+        return "it has not ended"
+    if status >= 0:
+        return f"it ended with exit code {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "unknown"
+    return f"it was killed by signal {-status} ({name})"

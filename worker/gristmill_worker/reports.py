@@ -1,0 +1,98 @@
+"""What the agent reports, in the words of `messages`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from gristmill.protocol import messages
+from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
+from gristmill.protocol.messages import Confirm, Request
+from gristmill.store.connection import pack
+from gristmill_worker.board import Held, clock_ns
+from gristmill_worker.execution import FAILED, RETRY, error_line, wants_retry
+from gristmill_worker.sender import Sender, Then
+
+HEARTBEATS_KEPT = 10_000
+RETURNED_AT_ONCE = 500
+
+
+class Reports:
+    """Everything that one worker id says."""
+
+    def __init__(self, sender: Sender, keys: Keys, worker: str) -> None:
+        self._sender = sender
+        self._keys = keys
+        self.worker = worker
+
+    def register(self, message: messages.WorkerMessage, then: Then) -> None:
+        """Ask for a record."""
+        self._heartbeat(Request.WORKER, message, then)
+
+    def beat(self, message: messages.BeatMessage, then: Then) -> None:
+        """Renew the lease."""
+        self._heartbeat(Request.BEAT, message, then)
+
+    def drain(self) -> None:
+        """No more tasks."""
+        self._heartbeat(Request.DRAIN, messages.DrainMessage(worker=self.worker))
+
+    def leave(self) -> None:
+        """The worker goes."""
+        self._heartbeat(Request.LEAVE, messages.LeaveMessage(worker=self.worker))
+
+    def outcomes(self, rows: bytes) -> None:
+        """JSON rows, joined by commas, in place of a processor."""
+        if rows:
+            body = b'{"version":%d,"worker":%b,"outcomes":[%b]}' % (messages.VERSION, orjson.dumps(self.worker), rows)
+            self._result(Request.OUTCOMES, body)
+
+    def failed(self, held: Held, error: type[Exception], text: str, started_at: int) -> None:
+        """A task failed, and its processor cannot say so itself."""
+        status = RETRY if wants_retry(held.run, error) else FAILED
+        row: list[Any] = [held.task, held.attempt, status.decode(), {"error": error.__name__, "message": text}]
+        row += [max(0, clock_ns() - started_at) // 1000, 0, 0, orjson.Fragment(error_line(f"{error.__name__}: {text}"))]
+        self.outcomes(orjson.dumps(row))
+
+    def confirm(self, task: str, attempt: int, request: int, answer: Any) -> None:
+        """Answer a request of the control stream."""
+        confirm = Confirm(task=task, attempt=attempt, request=request, answer=answer)
+        self._result(
+            Request.CONFIRMS, messages.encode(messages.ConfirmsMessage(worker=self.worker, confirms=[confirm]))
+        )
+
+    def returned(self, tasks: list[tuple[str, int]]) -> None:
+        """Give back (task, attempt)s that were not started."""
+        for first in range(0, len(tasks), RETURNED_AT_ONCE):
+            message = messages.ReturnedMessage(worker=self.worker, tasks=tasks[first : first + RETURNED_AT_ONCE])
+            self._result(Request.RETURNED, messages.encode(message))
+
+    def unblock(self, connection: int) -> None:
+        """End a processor's blocking read now: it shall see what its board says."""
+        if connection:
+            self._sender.post([pack(("CLIENT", "UNBLOCK", connection))])
+
+    def ask_pending(self, processor: str, connection: int, then: Then) -> None:
+        """Which entries a dead processor was handed: reply 1. Its connection is closed first, so that none follow."""
+        kill = pack(("CLIENT", "KILL", "ID", connection))
+        stream = self._keys.worker_tasks(self.worker)
+        self._sender.post([kill, pack(("XPENDING", stream, GROUP_PROCESSORS, "-", "+", 10_000, processor))], then)
+
+    def ask_entries(self, entries: list[str], then: Then) -> None:
+        """What these entries of the worker's stream say."""
+        stream = self._keys.worker_tasks(self.worker)
+        self._sender.post([pack(("XRANGE", stream, entry, entry)) for entry in entries], then)
+
+    def forget_consumer(self, processor: str) -> None:
+        """Nothing is pending for a dead processor any more: its name can go."""
+        stream = self._keys.worker_tasks(self.worker)
+        self._sender.post([pack(("XGROUP", "DELCONSUMER", stream, GROUP_PROCESSORS, processor))])
+
+    def _heartbeat(self, kind: Request, message: messages.Message, then: Then | None = None) -> None:
+        stream = self._keys.heartbeats()
+        add = ("XADD", stream, "MAXLEN", "~", HEARTBEATS_KEPT, "*", kind.value, messages.encode(message))
+        self._sender.post([pack(add)], then)
+
+    def _result(self, kind: Request, body: bytes) -> None:
+        self._sender.post([pack(("XADD", self._keys.results(), "*", kind.value, body))])

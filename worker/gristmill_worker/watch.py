@@ -1,0 +1,196 @@
+"""Watching what processors execute: long tasks, time limits, tasks that are being stopped, and deaths."""
+
+from __future__ import annotations
+
+import logging
+
+import orjson
+
+from gristmill.errors import ProcessorDiedError, TimeLimitError
+from gristmill_worker.board import CANCEL, CONNECTION, LEFT, STATUS, STOPPED, TIME_LIMIT, Executing, Held, clock_ns
+from gristmill_worker.departed import Departed
+from gristmill_worker.execution import Place, time_limit_error
+from gristmill_worker.orders import CANCELED, FAILED
+from gristmill_worker.past import Past
+from gristmill_worker.processors import Deadline, Processor, Stop, describe_end
+from gristmill_worker.reports import Reports
+
+logger = logging.getLogger(__name__)
+
+MILLISECOND = 1_000_000
+LONG_NS = 30 * MILLISECOND
+"""A task that has run so long does not keep others waiting behind it."""
+SOON_NS = 20 * MILLISECOND
+"""How often what executes is looked at until it is known to be long."""
+STOPPING_NS = 5 * MILLISECOND
+"""How often what is being stopped is looked at."""
+STUCK_NS = 1000 * MILLISECOND
+"""A processor that keeps its lock so long was frozen while holding it: a kill need not wait for the lock."""
+
+
+class Watch:
+    """The eyes of one worker id."""
+
+    def __init__(self, reports: Reports, past: Past, departed: Departed, place: Place, grace_ns: int) -> None:
+        self._reports = reports
+        self._past = past
+        self._departed = departed
+        self._place = place
+        self._grace_ns = grace_ns
+
+    def look(self, processor: Processor, now: int) -> int | None:
+        """Do what is due for this processor; when to look again (`clock_ns`), None for no reason to."""
+        executing = processor.board.executing()
+        if processor.stop is not None:
+            self._pursue(processor, processor.stop, now)
+            return now + STOPPING_NS
+        if executing is None:
+            return None
+        if executing.start != processor.settled:
+            if now < executing.started_at + LONG_NS:
+                return now + SOON_NS
+            self._settle(processor, executing)
+            return now + SOON_NS
+        deadline = processor.deadline
+        if deadline is None or deadline.start != executing.start:
+            return None
+        if now < deadline.at:
+            return deadline.at
+        self._stop_for_time(processor, executing.start, now)
+        return now + STOPPING_NS
+
+    def give_back(self, processor: Processor) -> bool:
+        """Take away what the processor has not started; False when it could not be asked just now."""
+        board = processor.board
+        with board.locked() as locked:
+            if not locked:
+                return False
+            rest = self._take_rest(processor)
+            outcomes = board.take_outcomes() if board.executing() is not None else b""
+        self._reports.outcomes(outcomes)
+        self._return(rest)
+        return True
+
+    def bury(self, processor: Processor, *, leaving: bool = False) -> None:
+        """Report what a dead processor leaves behind; when the worker is `leaving`, only what it had finished."""
+        board = processor.board
+        outcomes = board.last_outcomes()
+        finished = {(row[0], row[1]) for row in orjson.loads(b"[%b]" % outcomes)}
+        self._reports.outcomes(outcomes)
+        for task, attempt in finished:
+            self._past.note(task, attempt, FAILED)
+        executing, stop = board.executing(), processor.stop
+        if stop is not None and (executing is None or executing.start != stop.start):
+            self._answer(processor, stop, has_outcome=board.words[STOPPED] != stop.start)
+            stop = None
+        held = None if executing is None else board.rows()[executing.row]
+        if stop is not None:
+            self._answer(processor, stop, has_outcome=stop.held[:2] in finished)
+        elif held is not None and executing is not None and held[:2] not in finished:
+            if not leaving:
+                self._died(processor, held, executing)
+        elif not leaving and processor.was_ready and board.words[STATUS] != LEFT:
+            logger.warning("a processor ended between tasks", extra=self._facts(processor))
+        if not leaving:
+            self._return(self._take_rest(processor))
+            self._departed.add(processor.name, board.words[CONNECTION], board.history())
+        self._past.bury(board.history())
+        processor.close()
+
+    # --- long tasks and time limits -----------------------------------------------------------------------
+
+    def _settle(self, processor: Processor, seen: Executing) -> None:
+        """It is long: what waits behind it goes elsewhere, what was finished before it goes out."""
+        board = processor.board
+        with board.locked() as locked:
+            executing = board.executing() if locked else None
+            if executing is None or executing.start != seen.start:
+                return
+            held = board.rows()[executing.row]
+            rest = self._take_rest(processor)
+            outcomes = board.take_outcomes()
+        processor.settled = seen.start
+        limit_ms = held.run.get("timeout_ms") or 0
+        processor.deadline = Deadline(seen.start, seen.started_at + int(limit_ms * MILLISECOND)) if limit_ms else None
+        self._reports.outcomes(outcomes)
+        self._return(rest)
+
+    @staticmethod
+    def _take_rest(processor: Processor) -> list[Held]:
+        """Inside the lock, or when the processor is dead."""
+        board = processor.board
+        rows, unstarted = board.rows(), board.unstarted()
+        for index in unstarted:
+            board.take(index)
+        return [rows[index] for index in unstarted]
+
+    def _return(self, rest: list[Held]) -> None:
+        for held in rest:
+            self._past.note(held.task, held.attempt, CANCELED)
+        self._reports.returned([(held.task, held.attempt) for held in rest])
+
+    def _stop_for_time(self, processor: Processor, start: int, now: int) -> None:
+        board = processor.board
+        with board.locked() as locked:
+            executing = board.executing() if locked else None
+            if executing is None or executing.start != start:
+                return
+            held = board.rows()[executing.row]
+            processor.interrupt(executing, held, TIME_LIMIT, now + self._grace_ns)
+        logger.info("time limit reached", extra={"task": held.task, "attempt": held.attempt})
+
+    # --- stopping -----------------------------------------------------------------------------------------
+
+    def _pursue(self, processor: Processor, stop: Stop, now: int) -> None:
+        """See whether what is to be stopped has ended; kill its processor when it does not."""
+        board = processor.board
+        with board.locked() as locked:
+            executing = board.executing()
+            if locked and (executing is None or executing.start != stop.start):
+                has_outcome = board.words[STOPPED] != stop.start
+            elif now >= stop.kill_at and (locked or now >= stop.kill_at + STUCK_NS):
+                # Under the lock: until this processor is dead, no other task can start in it.
+                processor.kill()
+                stop.kill_at = now + STUCK_NS
+                logger.info(
+                    "killing a processor whose task does not end",
+                    extra={"processor": processor.name, "pid": processor.pid, "task": stop.held.task},
+                )
+                return
+            else:
+                return
+        processor.stop = None
+        self._answer(processor, stop, has_outcome=has_outcome)
+
+    def _answer(self, processor: Processor, stop: Stop, *, has_outcome: bool) -> None:
+        """What was to be stopped has ended: by itself, by the interrupt, or with its processor."""
+        held = stop.held
+        if not has_outcome and stop.reason == TIME_LIMIT:
+            has_outcome = True
+            error = time_limit_error(held.run, self._place)
+            self._reports.failed(held, TimeLimitError, str(error), processor.board.executing_since())
+        answer = FAILED if has_outcome else CANCELED
+        self._past.note(held.task, held.attempt, answer)
+        for request in stop.requests:
+            self._reports.confirm(held.task, held.attempt, request, answer)
+        if stop.reason == CANCEL:
+            logger.info("cancel", extra={"task": held.task, "attempt": held.attempt, "answer": answer})
+
+    def _died(self, processor: Processor, held: Held, executing: Executing) -> None:
+        ran_ms = (clock_ns() - executing.started_at) // MILLISECOND
+        logger.warning(
+            "a processor died",
+            extra={**self._facts(processor), "task": held.task, "attempt": held.attempt, "ran_ms": ran_ms},
+        )
+        how = describe_end(processor.exit_status)
+        text = (
+            f"the processor that executed the task died: {how}; worker {self._place.worker} on host "
+            f"{self._place.host}, pid {processor.pid}"
+        )
+        self._past.note(held.task, held.attempt, FAILED)
+        self._reports.failed(held, ProcessorDiedError, text, executing.started_at)
+
+    @staticmethod
+    def _facts(processor: Processor) -> dict[str, object]:
+        how = describe_end(processor.exit_status)
+        return {"processor": processor.name, "pid": processor.pid, "how": how}
