@@ -51,5 +51,5 @@ for _, id in ipairs(redis.call('ZREVRANGE', key_load(lane), 0, 15)) do
     end
   end
 end
-settle(now_ms())
+settle()
 return 'balanced'

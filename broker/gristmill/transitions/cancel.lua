@@ -31,5 +31,5 @@ for at, id in ipairs(message.tasks) do
   end
 end
 if client and #unknown > 0 then notify(client, 'unknown', cjson.encode({ tasks = unknown })) end
-settle(now_ms())
+settle()
 return 'applied'

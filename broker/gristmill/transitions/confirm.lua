@@ -15,7 +15,7 @@ local worker_id = message.worker
 local function apply(confirm)
   local id = confirm.task
   local record = record_assigned(id, worker_id, confirm.attempt)
-  if not record or record.request ~= confirm.request then
+  if not record or last_request(id) ~= confirm.request then
     count('stale:confirms', 1)
     return
   end
@@ -40,5 +40,5 @@ for _, confirm in ipairs(message.confirms) do
     quarantine('expected task, attempt, request and answer', confirm)
   end
 end
-settle(now_ms())
+settle()
 return 'applied'

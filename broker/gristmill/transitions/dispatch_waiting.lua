@@ -5,5 +5,5 @@
 -- @include clock
 -- @include settle
 waiting_lanes[lane] = true
-settle(now_ms())
+settle()
 return 'dispatched'

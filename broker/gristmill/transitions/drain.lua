@@ -17,5 +17,5 @@ redis.call('HSET', key_worker(worker.id), 'draining', 1)
 worker.open = false
 touch(worker)
 if return_unread(worker, SLICE) == SLICE then redis.call('XADD', key_continued(), '*', 'drain', '{"version":1,"worker":"' .. worker.id .. '"}') end
-settle(now_ms())
+settle()
 return 'applied'

@@ -21,7 +21,7 @@ if redis.call('EXISTS', key) == 1 then
   redis.call('EXPIRE', key, KEPT_SECONDS)
 end
 for _, id in ipairs(redis.call('SPOP', key_client_tasks(client), SLICE)) do cancel_task(id) end
-settle(now)
+settle()
 local more = redis.call('EXISTS', key_client_tasks(client)) == 1
 if not more then
   for _, object in ipairs(redis.call('SPOP', key_client_objects(client), SLICE)) do drop_holder(object, client) end

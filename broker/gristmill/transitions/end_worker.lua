@@ -71,7 +71,7 @@ end
 for _, found in ipairs(redis.call('XRANGE', tasks, '-', '+', 'COUNT', SLICE)) do
   if not seen[found[1]] then move_on(found[1], found[2][2], false) end
 end
-settle(now)
+settle()
 if redis.call('XLEN', tasks) > 0 then
   redis.call('XADD', key_continued(), '*', 'end_worker', cjson.encode({ version = 1, worker = id, reason = message.reason }))
 else

@@ -33,6 +33,6 @@ end
 -- What executes for long has not been measured yet: its age counts as service time.
 local oldest = tonumber(message.oldest_running_ms) or 0
 if processors > 0 and oldest * 1000 > QUEUE_US and tonumber(facts[3]) > 1 then set_room(worker, oldest * 1000, 10) end
-dispatch_worker(worker, now)
-settle(now)
+dispatch_worker(worker)
+settle()
 return 'applied'

@@ -10,5 +10,5 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', key_delayed(), '-inf', now, 'LIM
   redis.call('ZREM', key_delayed(), id)
   if redis.call('EXISTS', key_task(id)) == 1 then enqueue(id) end
 end
-settle(now)
+settle()
 return 'promoted'

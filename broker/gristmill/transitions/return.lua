@@ -33,5 +33,5 @@ for _, pair in ipairs(message.tasks) do
     quarantine('expected a task and an attempt', pair)
   end
 end
-settle(now_ms())
+settle()
 return 'applied'

@@ -275,5 +275,5 @@ if #accepted > 0 then redis.call('SADD', key_client_tasks(client), unpack(accept
 refuse(broken, 'the call could not be understood; see the quarantine stream')
 refuse(lost, 'object: a function or call that the task names is gone from Redis')
 if #missing > 0 then notify(client, 'missing', cjson.encode({ tasks = missing })) end
-settle(now)
+settle()
 return 'applied'

@@ -44,7 +44,7 @@ local function add_entry(worker, id, record, attempt)
   return redis.call('XADD', worker.tasks, '*', 'task', id, 'attempt', attempt, 'function', record['function'], 'name', record.name, unpack(fields))
 end
 -- Assigns a task that has a record and is in no lane any more.
-local function assign(worker, id, now)
+local function assign(worker, id)
   local facts = redis.call('HMGET', key_task(id), 'state', 'function', 'name', 'call', 'attempt', 'order', 'lane', 'more')
   if not facts[1] then return end
   local to = transition(facts[1], 'HasCapacity')
@@ -56,7 +56,7 @@ local function assign(worker, id, now)
   end
   local attempt = string.format('%d', (facts[5] or 0) + 1)
   local at = add_entry(worker, id, record, attempt)
-  redis.call('HSET', key_task(id), 'state', to, 'attempt', attempt, 'worker', worker.id, 'entry', at, 'assigned', now)
+  redis.call('HSET', key_task(id), 'state', to, 'attempt', attempt, 'worker', worker.id, 'entry', at)
   change(id, facts[1], to, attempt, worker.id, record.name)
   return tonumber(facts[6]), facts[7]
 end

@@ -17,7 +17,7 @@ local function cancel_task(id)
     free_entry(record.worker, record.entry)
     finish(id, record, transition(to, 'CancelConfirmCanceled'), {})
   else
-    local asked = record.request + 1
+    local asked = last_request(id) + 1
     redis.call('HSET', key_task(id), 'state', to, 'request', asked)
     redis.call('XADD', key_worker_control(record.worker), '*', 'cancel', '{"version":1,"task":"' .. id .. '","attempt":' .. record.attempt .. ',"request":' .. asked .. '}')
     change(id, state, to, record.attempt, record.worker, record.name)

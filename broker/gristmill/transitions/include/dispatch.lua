@@ -7,7 +7,7 @@ local function note_reached(lane, order)
   if order and order > reached then redis.call('HSET', key_lanes(), lane, order) end
 end
 -- Spreads what waits in a lane over the workers that have room.
-local function dispatch_lane(lane, now)
+local function dispatch_lane(lane)
   local workers = workers_with_room(lane)
   local room = 0
   for _, worker in ipairs(workers) do room = room + worker.room - worker.outstanding end
@@ -15,13 +15,13 @@ local function dispatch_lane(lane, now)
   local popped = redis.call('ZPOPMIN', key_ready(lane), math.min(room, DISPATCH_LIMIT))
   local reached
   for i = 1, #popped, 2 do
-    local order = assign(least_loaded(workers), popped[i], now)
+    local order = assign(least_loaded(workers), popped[i])
     if order and (not reached or order > reached) then reached = order end
   end
   if reached then note_reached(lane, reached) end
 end
 -- Fills one worker that has got room: of several lanes from the one whose first task is first.
-local function dispatch_worker(worker, now)
+local function dispatch_worker(worker)
   if not worker.open or worker.processors == 0 then return end
   local room = math.min(worker.room - worker.outstanding, DISPATCH_LIMIT)
   if room <= 0 then return end
@@ -30,7 +30,7 @@ local function dispatch_worker(worker, now)
     local popped = redis.call('ZPOPMIN', key_ready(lane), room)
     local reached
     for i = 1, #popped, 2 do
-      local order = assign(worker, popped[i], now)
+      local order = assign(worker, popped[i])
       if order and (not reached or order > reached) then reached = order end
     end
     if reached then note_reached(lane, reached) end
@@ -50,7 +50,7 @@ local function dispatch_worker(worker, now)
     if not best then break end
     local id = first[best][1]
     redis.call('ZREM', key_ready(best), id)
-    local order = assign(worker, id, now)
+    local order = assign(worker, id)
     if order and order > (reached[best] or 0) then reached[best] = order end
     look(best)
     room = room - 1

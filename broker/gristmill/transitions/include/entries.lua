@@ -9,12 +9,25 @@ local function free_entry(worker, at)
   end
   list[#list + 1] = at
 end
+-- Removes entries that a processor has read. Mostly they are the oldest of the stream, and cutting it there costs a
+-- twentieth of deleting them one by one: all before the oldest pending entry are finished, and when none is pending
+-- all up to the last that was read.
+local function cut_off(tasks, list)
+  local pending = redis.pcall('XPENDING', tasks, 'processors')
+  local oldest = not pending.err and pending[2]
+  if not oldest then
+    local ms, sequence = string.match(list[#list], '^(%d+)-(%d+)$')
+    oldest = ms .. '-' .. string.format('%d', sequence + 1)
+  end
+  return redis.call('XTRIM', tasks, 'MINID', oldest) >= #list
+end
 -- Writes what `free_entry` collected, and puts the workers' loads right. A worker without a record is passed over.
-local function write_freed()
+-- `read` says that processors have read them all.
+local function write_freed(read)
   for id, list in pairs(freed) do
     local tasks = key_worker_tasks(id)
     redis.call('XACK', tasks, 'processors', unpack(list))
-    redis.call('XDEL', tasks, unpack(list))
+    if not read or not cut_off(tasks, list) then redis.call('XDEL', tasks, unpack(list)) end
     local worker = worker_of(id)
     if worker then
       worker.outstanding = redis.call('XLEN', tasks)

@@ -39,7 +39,8 @@ local function finish(id, record, to, outcome)
   local attempt = record.attempt or '0'
   local measured = outcome.measured or '0,0,0'
   local wait = 0
-  if record.assigned then wait = math.max(0, record.assigned - (record.submitted or record.assigned)) end
+  -- It was assigned when its entry was made: a stream's ids begin with the time.
+  if record.entry and record.submitted then wait = math.max(0, string.match(record.entry, '^%d+') - record.submitted) end
   local payload = outcome.payload or 'null'
   tell_outcome(client, record.worker or '', '[' .. number .. ',' .. attempt .. ',"' .. to .. '",' .. payload .. ',' .. measured .. ',' .. wait .. (outcome.because and ',"' .. outcome.because .. '"' or '') .. ']')
   change(id, record.state, to, attempt, record.worker, record.name, ',' .. measured .. (outcome.error and ',' .. outcome.error or ''))
@@ -61,7 +62,7 @@ local function finish(id, record, to, outcome)
   end
   redis.call('SREM', key_client_tasks(client), id)
   redis.call('HSET', key_task(id), 'state', to)
-  redis.call('HDEL', key_task(id), 'worker', 'entry', 'assigned', 'request', 'payload', 'object', 'needs', 'nested')
+  redis.call('HDEL', key_task(id), 'worker', 'entry', 'request', 'payload', 'object', 'needs', 'nested')
   redis.call('SET', key_value(id), payload)
   if outcome.object then
     redis.call('HSET', key_task(id), 'result', outcome.object)

@@ -18,7 +18,7 @@ end
 local function unassign(id, to)
   end_nested(redis.call('HGET', key_task(id), 'nested'))
   redis.call('HSET', key_task(id), 'state', to)
-  redis.call('HDEL', key_task(id), 'worker', 'entry', 'assigned', 'request', 'nested')
+  redis.call('HDEL', key_task(id), 'worker', 'entry', 'request', 'nested')
 end
 local function requeue(id, record, to)
   unassign(id, to)

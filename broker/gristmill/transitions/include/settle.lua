@@ -3,12 +3,12 @@
 -- @include entries
 -- @include finish
 -- @include dispatch
-local function settle(now)
+local function settle()
   write_freed()
   write_finished()
-  for lane in pairs(waiting_lanes) do dispatch_lane(lane, now) end
+  for lane in pairs(waiting_lanes) do dispatch_lane(lane) end
   for _, worker in pairs(loaded) do
-    if worker and worker.freed then dispatch_worker(worker, now) end
+    if worker and worker.freed then dispatch_worker(worker) end
   end
   write_loads()
   write_changes()
