@@ -1,4 +1,4 @@
-"""Tasks that submit tasks: a client inside a task works like any other, and never blocks the cluster.
+"""Tasks that submit tasks: a client inside a task works like any other.
 
 python examples/nested.py
 """
@@ -23,19 +23,17 @@ def free_columns(size: int, columns: tuple[int, ...]) -> list[int]:
     ]
 
 
-def split(size: int, columns: tuple[int, ...], depth: int) -> int:
-    """Give each way to place the next queen to a task of its own, `depth` rows deep; below that, count here."""
-    if depth == 0:
-        return queens(size, columns)
+def count(size: int) -> int:
+    """Give each place for the first queen to a task of its own, and add up what they find."""
     with Client() as client:  # no address: inside a task it is the worker's own
-        futures = [client.submit(split, size, (*columns, column), depth - 1) for column in free_columns(size, columns)]
+        futures = [client.submit(queens, size, (column,)) for column in range(size)]
         return sum(future.result() for future in futures)
 
 
 def main() -> None:
-    """Eight queens: one task starts eight, and each of those some more."""
+    """Eight queens: one task, which starts eight more and waits for them."""
     with LocalCluster(workers=2) as cluster, Client(cluster) as client:
-        print(f"eight queens can stand in {client.submit(split, 8, (), 2).result()} ways")
+        print(f"eight queens can stand in {client.submit(count, 8).result()} ways")
 
 
 if __name__ == "__main__":

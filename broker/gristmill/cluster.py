@@ -33,8 +33,6 @@ START_SECONDS = 60.0
 """How long everything may take to be ready: far more than it takes, for machines that are busy or swap."""
 STOP_SECONDS = 5.0
 """How long a program may take to end before it is killed."""
-SECOND_SIGNAL_SECONDS = 0.5
-"""A worker drains on the first signal and ends at once on the second; an idle one needs no second."""
 POLL_SECONDS = 0.01
 
 Program = subprocess.Popen[bytes]
@@ -297,10 +295,11 @@ class LocalCluster:
             self._closed = True
             atexit.unregister(self.close)
             try:
-                _signal(self.workers, signal.SIGTERM)
-                if not _ended(self.workers, max(drain_seconds, SECOND_SIGNAL_SECONDS)):
+                if drain_seconds:
                     _signal(self.workers, signal.SIGTERM)
-                    _ended(self.workers, STOP_SECONDS)
+                    _ended(self.workers, drain_seconds)
+                _signal(self.workers, signal.SIGINT)  # leaves at once
+                _ended(self.workers, STOP_SECONDS)
                 rest = [*self.schedulers, *([self.web] if self.web else [])]
                 _signal(rest, signal.SIGTERM)
                 _ended(rest, STOP_SECONDS)

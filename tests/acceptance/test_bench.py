@@ -11,26 +11,33 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.leaks import Leaks
+from support.enclosure import Enclosure, enclosure
 
 SMALL = ["--tasks", "200", "--reps", "1", "--rounds", "20"]
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """After each test no process and no file of ours is left."""
-    leaks = Leaks()
-    yield
-    leaks.check()
+@pytest.fixture
+def place() -> Iterator[Enclosure]:
+    """Where the command runs; afterwards no process and no file is left there."""
+    with enclosure() as place:
+        yield place
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+def bench(place: Enclosure, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gristmill", "bench", *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=place.environment,
+    )
 
 
-def test_json_has_every_figure() -> None:
-    done = bench(*SMALL, "--json")
+def test_json_has_every_figure(place: Enclosure) -> None:
+    done = bench(place, *SMALL, "--json")
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -44,23 +51,23 @@ def test_json_has_every_figure() -> None:
     assert found["process_pool"]["latency_ms"]["p50"] > 0
 
 
-def test_the_page_for_people_has_the_pool_beside_us() -> None:
-    done = bench(*SMALL)
+def test_the_page_for_people_has_the_pool_beside_us(place: Enclosure) -> None:
+    done = bench(place, *SMALL)
 
     assert done.returncode == 0, done.stderr
     assert "process pool" in done.stdout
     assert "evalsha" in done.stdout
 
 
-def test_a_bad_number_is_one_line_and_a_usage_error() -> None:
-    done = bench("--tasks", "many")
+def test_a_bad_number_is_one_line_and_a_usage_error(place: Enclosure) -> None:
+    done = bench(place, "--tasks", "many")
 
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "'many'" in done.stderr
 
 
-def test_ctrl_c_leaves_nothing() -> None:
+def test_ctrl_c_leaves_nothing(place: Enclosure) -> None:
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "gristmill", "bench", "--tasks", "100000"],
         stdin=subprocess.DEVNULL,
@@ -68,6 +75,7 @@ def test_ctrl_c_leaves_nothing() -> None:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        env=place.environment,
     )
     assert process.stdout is not None
     printed = ""

@@ -21,8 +21,8 @@ from gristmill._version import __version__
 from gristmill.cli import COMMANDS, exits
 from gristmill.cluster import LocalCluster
 from gristmill.store.embedded import EmbeddedRedis
-from support.leaks import Leaks
 from support.server import RedisServer, require_server_binary
+from support.temporary import nothing_left_behind
 from support.waiting import wait_until
 
 GRISTMILL = [sys.executable, "-m", "gristmill"]
@@ -68,7 +68,7 @@ def lines_until(command: subprocess.Popen[str], end: str) -> str:
         if line.startswith(end):
             return said
     assert command.stderr is not None
-    pytest.fail(f"{command.args} ended before it said {end!r}: {said}{command.stderr.read()}")
+    pytest.fail(f"{command.args!r} ended before it said {end!r}: {said}{command.stderr.read()}")
 
 
 def ended(command: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
@@ -84,6 +84,13 @@ def assert_one_line(done: subprocess.CompletedProcess[str], code: int, pattern: 
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert re.search(pattern, done.stderr)
     assert done.stdout == ""
+
+
+@pytest.fixture
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """After the test no process, thread or file of ours is left."""
+    with nothing_left_behind(monkeypatch):
+        yield
 
 
 @pytest.fixture
@@ -196,7 +203,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_redis_runs_until_it_is_told_to_end(number: signal.Signals, no_leaks: Leaks) -> None:
+def test_redis_runs_until_it_is_told_to_end(number: signal.Signals, private: None) -> None:
     require_server_binary()
     with start("redis", "--port", "0") as command:
         said = lines_until(command, "Ctrl-C ends it")
@@ -207,7 +214,7 @@ def test_redis_runs_until_it_is_told_to_end(number: signal.Signals, no_leaks: Le
     assert "export GRISTMILL_REDIS=unix://" in said
 
 
-def test_redis_that_dies_ends_the_command(no_leaks: Leaks) -> None:
+def test_redis_that_dies_ends_the_command(private: None) -> None:
     require_server_binary()
     with start("redis") as command:
         lines_until(command, "Ctrl-C ends it")
@@ -224,7 +231,7 @@ def test_redis_that_dies_ends_the_command(no_leaks: Leaks) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_up_starts_everything_and_takes_all_of_it_down(number: signal.Signals, page_port: int, no_leaks: Leaks) -> None:
+def test_up_starts_everything_and_takes_all_of_it_down(number: signal.Signals, page_port: int, private: None) -> None:
     require_server_binary()
     with start("up", "--workers", "1", "--port", str(page_port), "--log-level", "warning") as command:
         said = lines_until(command, "Ctrl-C ends all")
@@ -235,7 +242,7 @@ def test_up_starts_everything_and_takes_all_of_it_down(number: signal.Signals, p
     assert f"http://127.0.0.1:{page_port}/" in said
 
 
-def test_up_takes_everything_from_one_file(tmp_path: Path, no_leaks: Leaks) -> None:
+def test_up_takes_everything_from_one_file(tmp_path: Path, private: None) -> None:
     require_server_binary()
     file = tmp_path / "gristmill.toml"
     file.write_text(
@@ -267,7 +274,7 @@ def test_up_takes_everything_from_one_file(tmp_path: Path, no_leaks: Leaks) -> N
     assert (tmp_path / "data").is_dir()
 
 
-def test_up_starts_again_what_ends_by_itself(no_leaks: Leaks) -> None:
+def test_up_starts_again_what_ends_by_itself(private: None) -> None:
     require_server_binary()
     with start("up", "--workers", "0", "--no-web", "--log-level", "warning") as command:
         address = re.search(r"GRISTMILL_REDIS=(\S+)", lines_until(command, "Ctrl-C ends all"))

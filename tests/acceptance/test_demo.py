@@ -15,18 +15,17 @@ from typing import IO
 
 import pytest
 
-from support.leaks import Leaks
+from support.enclosure import Enclosure, enclosure
 from support.waiting import wait_until
 
 PATIENCE_SECONDS = 60.0
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """After each test no process and no file of ours is left."""
-    leaks = Leaks()
-    yield
-    leaks.check()
+@pytest.fixture
+def place() -> Iterator[Enclosure]:
+    """Where the command runs; afterwards no process and no file is left there."""
+    with enclosure() as place:
+        yield place
 
 
 @pytest.fixture
@@ -51,17 +50,23 @@ def long_tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def demo(place: Enclosure, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gristmill", "demo", *map(str, arguments)]
     return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        env=place.environment,
     )
 
 
 class Running:
     """A demo in a session of its own, like one in a terminal: Ctrl-C reaches the whole process group."""
 
-    def __init__(self, *arguments: str | Path) -> None:
+    def __init__(self, place: Enclosure, *arguments: str | Path) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-m", "gristmill", "demo", *map(str, arguments)],
             stdin=subprocess.DEVNULL,
@@ -69,6 +74,7 @@ class Running:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            env=place.environment,
         )
         self.printed = ""
 
@@ -97,8 +103,8 @@ class Running:
         return self.process.stdout
 
 
-def test_the_cluster_and_the_serial_run_agree(tree: Path) -> None:
-    done = demo("--path", tree, "--workers", "2", "--verify")
+def test_the_cluster_and_the_serial_run_agree(place: Enclosure, tree: Path) -> None:
+    done = demo(place, "--path", tree, "--workers", "2", "--verify")
 
     assert done.returncode == 0, done.stderr
     assert "14 files · 3 packages" in done.stdout
@@ -109,8 +115,8 @@ def test_the_cluster_and_the_serial_run_agree(tree: Path) -> None:
     assert re.search(r"Watch it at http://127\.0\.0\.1:\d+", done.stdout)
 
 
-def test_json_is_alone_on_standard_output(tree: Path) -> None:
-    done = demo("--path", tree, "--workers", "1", "--verify", "--json")
+def test_json_is_alone_on_standard_output(place: Enclosure, tree: Path) -> None:
+    done = demo(place, "--path", tree, "--workers", "1", "--verify", "--json")
 
     found = json.loads(done.stdout)
     assert done.returncode == 0
@@ -121,8 +127,8 @@ def test_json_is_alone_on_standard_output(tree: Path) -> None:
     assert sum(found["workers"].values()) == found["tasks"] == 17
 
 
-def test_a_folder_without_python_files_is_one_line_and_a_usage_error(tmp_path: Path) -> None:
-    done = demo("--path", tmp_path)
+def test_a_folder_without_python_files_is_one_line_and_a_usage_error(place: Enclosure, tmp_path: Path) -> None:
+    done = demo(place, "--path", tmp_path)
 
     assert done.returncode == 2
     assert done.stderr.strip() == (
@@ -131,16 +137,16 @@ def test_a_folder_without_python_files_is_one_line_and_a_usage_error(tmp_path: P
     )
 
 
-def test_help_ends_in_worked_examples_and_exit_codes() -> None:
-    printed = demo("--help").stdout
+def test_help_ends_in_worked_examples_and_exit_codes(place: Enclosure) -> None:
+    printed = demo(place, "--help").stdout
 
     assert "gristmill demo --verify" in printed
     assert "130 interrupted" in printed
 
 
 @pytest.mark.parametrize("line", ["Gristmill demo", "Watch it at", "Measuring files: .* of"])
-def test_ctrl_c_at_any_time_ends_it_all(long_tree: Path, line: str) -> None:
-    running = Running("--path", long_tree, "--workers", "2")
+def test_ctrl_c_at_any_time_ends_it_all(place: Enclosure, long_tree: Path, line: str) -> None:
+    running = Running(place, "--path", long_tree, "--workers", "2")
     running.read_until(line)
 
     running.press_ctrl_c()
@@ -150,8 +156,8 @@ def test_ctrl_c_at_any_time_ends_it_all(long_tree: Path, line: str) -> None:
     assert running.printed.rstrip().endswith("Interrupted: everything was taken down.")
 
 
-def test_ctrl_c_twice_does_not_disturb_the_tidying_up(long_tree: Path) -> None:
-    running = Running("--path", long_tree, "--workers", "2")
+def test_ctrl_c_twice_does_not_disturb_the_tidying_up(place: Enclosure, long_tree: Path) -> None:
+    running = Running(place, "--path", long_tree, "--workers", "2")
     running.read_until("Watch it at")
 
     running.press_ctrl_c()
@@ -161,8 +167,8 @@ def test_ctrl_c_twice_does_not_disturb_the_tidying_up(long_tree: Path) -> None:
     assert "Traceback" not in running.printed
 
 
-def test_ctrl_c_during_the_serial_run_ends_it_all(long_tree: Path) -> None:
-    running = Running("--path", long_tree, "--workers", "2", "--verify")
+def test_ctrl_c_during_the_serial_run_ends_it_all(place: Enclosure, long_tree: Path) -> None:
+    running = Running(place, "--path", long_tree, "--workers", "2", "--verify")
     running.read_until("Summing up packages: 400 of 400")
 
     running.press_ctrl_c()
@@ -170,8 +176,8 @@ def test_ctrl_c_during_the_serial_run_ends_it_all(long_tree: Path) -> None:
     assert running.ended() == 130, running.printed
 
 
-def test_a_killed_demo_takes_its_cluster_along(long_tree: Path) -> None:
-    running = Running("--path", long_tree, "--workers", "2")
+def test_a_killed_demo_takes_its_cluster_along(place: Enclosure, long_tree: Path) -> None:
+    running = Running(place, "--path", long_tree, "--workers", "2")
     running.read_until("Watch it at")
 
     running.process.kill()
@@ -179,8 +185,8 @@ def test_a_killed_demo_takes_its_cluster_along(long_tree: Path) -> None:
     assert running.ended() == -signal.SIGKILL
 
 
-def test_keep_stays_up_with_its_page_until_ctrl_c(tree: Path) -> None:
-    running = Running("--path", tree, "--workers", "1", "--keep")
+def test_keep_stays_up_with_its_page_until_ctrl_c(place: Enclosure, tree: Path) -> None:
+    running = Running(place, "--path", tree, "--workers", "1", "--keep")
     address = running.read_until(r"Still up: page (http://\S+), Redis")[1]
     running.read_until("Ctrl-C takes everything down")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.leaks import Leaks
+from support.enclosure import Enclosure, enclosure
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROMISES = {
@@ -23,12 +23,11 @@ PROMISES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    """After each test no process and no file of ours is left."""
-    leaks = Leaks()
-    yield
-    leaks.check()
+@pytest.fixture
+def place() -> Iterator[Enclosure]:
+    """Where the command runs; afterwards no process and no file is left there."""
+    with enclosure() as place:
+        yield place
 
 
 def test_every_example_is_tried() -> None:
@@ -36,7 +35,7 @@ def test_every_example_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", PROMISES)
-def test_the_example_does_what_it_promises(name: str) -> None:
+def test_the_example_does_what_it_promises(place: Enclosure, name: str) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
         stdin=subprocess.DEVNULL,
@@ -44,6 +43,7 @@ def test_the_example_does_what_it_promises(name: str) -> None:
         text=True,
         timeout=60,
         check=False,
+        env=place.environment,
     )
 
     assert done.returncode == 0, done.stderr

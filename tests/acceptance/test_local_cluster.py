@@ -12,15 +12,14 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from gristmill import Client
 from gristmill.cluster import LocalCluster
 from gristmill.errors import ConnectionLostError, GristmillError
 from gristmill.snapshot import Snapshot
-from support.leaks import Leaks
 from support.server import RedisServer, require_server_binary
+from support.temporary import alive, nothing_left_behind
 from support.waiting import wait_until
 
 SCRIPT = """
@@ -43,9 +42,11 @@ sys.stdin.read()
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(no_leaks: Leaks) -> None:
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """After each test no process, thread or file of ours is left."""
     require_server_binary()
+    with nothing_left_behind(monkeypatch):
+        yield
 
 
 @pytest.fixture
@@ -203,7 +204,7 @@ def test_all_of_it_ends_with_an_owner_that_is_killed(number: signal.Signals) -> 
 
         owner.send_signal(number)
 
-    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "every program has ended")
+    wait_until(lambda: not any(alive(pid) for pid in pids), "every program has ended")
 
 
 def test_all_of_it_ends_with_an_owner_that_forgets_to_close_it() -> None:
@@ -211,7 +212,7 @@ def test_all_of_it_ends_with_an_owner_that_forgets_to_close_it() -> None:
 
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 4
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert not any(alive(pid) for pid in pids)
     assert done.stderr == ""
 
 

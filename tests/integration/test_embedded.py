@@ -13,15 +13,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from gristmill.errors import EmbeddedServerError
 from gristmill.store import embedded
 from gristmill.store.connection import Connection
 from gristmill.store.embedded import EmbeddedRedis, find_server, server_version, socket_folder
-from support.leaks import Leaks
 from support.server import require_server_binary
+from support.temporary import alive, nothing_left_behind
 from support.waiting import wait_until
 
 OWNER = """
@@ -34,9 +33,11 @@ sys.stdin.read()
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(no_leaks: Leaks) -> None:
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """After each test no process, thread or file of ours is left."""
     require_server_binary()
+    with nothing_left_behind(monkeypatch):
+        yield
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_stop_leaves_neither_process_nor_folder(redis: EmbeddedRedis) -> None:
 
     redis.stop()
 
-    assert not psutil.pid_exists(pid)
+    assert not alive(pid)
     assert not folder.exists()
 
 
@@ -193,11 +194,11 @@ def test_it_ends_with_an_owner_that_is_killed(number: signal.Signals) -> None:
     ) as owner:
         assert owner.stdout is not None
         pid, path = owner.stdout.readline().split()
-        assert psutil.pid_exists(int(pid))
+        assert alive(int(pid))
 
         owner.send_signal(number)
 
-    wait_until(lambda: not psutil.pid_exists(int(pid)), "the server has ended")
+    wait_until(lambda: not alive(int(pid)), "the server has ended")
     wait_until(lambda: not Path(path).parent.exists(), "its folder is gone")
 
 
@@ -207,7 +208,7 @@ def test_it_ends_with_an_owner_that_forgets_to_stop_it() -> None:
     )
     pid, path = done.stdout.split()
 
-    wait_until(lambda: not psutil.pid_exists(int(pid)), "the server has ended")
+    wait_until(lambda: not alive(int(pid)), "the server has ended")
     wait_until(lambda: not Path(path).parent.exists(), "its folder is gone")
 
 
@@ -224,7 +225,7 @@ def test_a_forked_child_does_not_keep_it_alive(redis: EmbeddedRedis) -> None:
         redis._lifeline._write_end = -1
         os.close(redis._lifeline.descriptor)
 
-        wait_until(lambda: not psutil.pid_exists(pid), "the server has ended, though the child lives")
+        wait_until(lambda: not alive(pid), "the server has ended, though the child lives")
         assert child.is_alive()
     finally:
         go_on.set()

@@ -67,7 +67,7 @@ def test_status_as_json_can_be_read_by_programs(gristmill: Gristmill, seeding: S
     body = json.loads(gristmill("status", "--json").out)
 
     assert body["overview"]["counts"]["states"]["running"] == 3
-    assert [alert["code"] for alert in body["overview"]["alerts"]][0] == "no-scheduler"
+    assert "no-scheduler" in {alert["code"] for alert in body["overview"]["alerts"]}
 
 
 def test_tasks_lists_the_newest_first_and_filters(gristmill: Gristmill, seeding: Seeding) -> None:

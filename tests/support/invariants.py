@@ -8,6 +8,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+import pytest
+
 from gristmill.protocol.keys import (
     GROUP_PROCESSORS,
     GROUP_SCHEDULERS,
@@ -19,6 +21,7 @@ from gristmill.protocol.keys import (
 )
 from gristmill.protocol.states import ACTIVE, ASSIGNED, TERMINAL, State
 from support.database import Database, Entry
+from support.waiting import wait_until
 
 FULL = 1_000_000
 """A worker without room stands this much higher in its load sets."""
@@ -385,3 +388,19 @@ def _nothing_waits(picture: Picture) -> Iterator[str]:
         waiting = picture.database.length(stream)
         if waiting:
             yield f"{waiting} requests wait in {stream[len(picture.keys.prefix) :]}"
+
+
+def wait_for_invariants(database: Database, keys: Keys, timeout: float = 15.0) -> None:
+    """Wait until everything has come to rest; fail with what still does not hold. For namespaces where others write:
+    a picture taken meanwhile may be torn, a true violation stays.
+    """
+    last: list[str] = []
+
+    def at_rest() -> bool:
+        last[:] = violations(database, keys)
+        return not last
+
+    try:
+        wait_until(at_rest, "all invariants hold", timeout)
+    except pytest.fail.Exception:
+        pytest.fail("invariants that do not hold even at rest:\n  " + "\n  ".join(last))

@@ -40,6 +40,14 @@ def pid() -> int:
     return os.getpid()
 
 
+def sleep_long(seconds: float) -> float:
+    """Sleep in short pieces, so that an interrupt finds it in Python."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(min(0.05, max(0.0, end - time.monotonic())))
+    return seconds
+
+
 def raise_value_error(message: str) -> NoReturn:
     raise ValueError(message)
 

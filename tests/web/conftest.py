@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from flask import Flask
-from flask.testing import FlaskClient
 
 from gristmill.protocol.keys import Keys
 from gristmill_web.app import create_app, wrap
@@ -14,6 +14,9 @@ from gristmill_web.settings import PageSettings
 from support.database import Database
 from support.seeding import Seeding
 from support.server import RedisServer
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
 
 MakeApp = Callable[..., Flask]
 

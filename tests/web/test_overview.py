@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from html.parser import HTMLParser
+from typing import TYPE_CHECKING
 
 import pytest
-from flask.testing import FlaskClient
 
 from gristmill.protocol.keys import Keys
 from gristmill.snapshot import SHOWN_STATES
 from support.database import Database
 from support.seeding import Seeding
 from support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from flask.testing import FlaskClient
 
 WORKER = "mill-1|100|w1|aaaa"
 HOSTILE = "<script>alert(1)</script>\"'\n\u202egnp &amp;"
@@ -89,6 +93,15 @@ def test_alerts_appear_only_when_they_are_true(
     database.run("SET", keys.intake(), "10 tasks wait")
     wait_until(lambda: "no worker has gpu" in read(page).text, "the missing capability is named")
     assert "New tasks are refused: 10 tasks wait." in read(page).text
+
+
+def test_the_title_says_the_news_in_the_page_and_in_the_fragment(page: FlaskClient, seeding: Seeding) -> None:
+    assert "<title>1 error · Gristmill" in page.get("/").text
+
+    seeding.scheduler("s1")
+    seeding.worker(WORKER)
+    seeding.count(state__running=1234)
+    wait_until(lambda: "<title>1,234 running" in page.get("/fragments/overview").text, "the title has the news")
 
 
 def test_what_is_empty_says_what_to_do(page: FlaskClient) -> None:
@@ -218,3 +231,17 @@ def test_many_who_look_at_the_same_cost_one_reading_a_tick(
     for _ in range(5):
         page.get("/fragments/overview")
     assert readings() - before <= 2
+
+
+def test_what_is_sent_is_compressed_for_those_who_can_read_it(page: FlaskClient, seeding: Seeding) -> None:
+    for number in range(50):
+        seeding.worker(f"mill-1|{number}|w{number}|r")
+
+    plain = page.get("/fragments/overview")
+    packed = page.get("/fragments/overview", headers={"Accept-Encoding": "br, gzip"})
+
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert packed.headers["Vary"] == "Accept-Encoding"
+    assert len(packed.data) < len(plain.data) / 8
+    assert "Content-Encoding" not in plain.headers
+    assert b"w49" in gzip.decompress(packed.data)

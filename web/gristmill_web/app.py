@@ -15,7 +15,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from gristmill._version import __version__
 from gristmill.snapshot import Snapshot, formats
-from gristmill_web import security
+from gristmill_web import compression, security
 from gristmill_web.board import Board
 from gristmill_web.pages import health, overview
 from gristmill_web.settings import PageSettings
@@ -47,6 +47,7 @@ def create_app(settings: PageSettings) -> Flask:
     app.register_blueprint(overview.page)
     app.register_blueprint(health.page)
     security.guard(app, settings)
+    compression.compress(app)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _bug)
     return app

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import socket
+from collections.abc import Collection
 from typing import TYPE_CHECKING
+
+from flask import request
+from werkzeug.exceptions import SecurityError
 
 from gristmill_web.settings import LOOPBACK_NAMES, PageSettings
 
@@ -27,6 +32,9 @@ HEADERS = {
 }
 
 
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::[0-9]{1,5})?\Z")
+
+
 def trusted_hosts(settings: PageSettings) -> list[str]:
     """Names under which browsers may ask: with any other, a page of somebody else could read ours (DNS rebinding)."""
     names = [*LOOPBACK_NAMES, *settings.listed_hosts()]
@@ -37,9 +45,31 @@ def trusted_hosts(settings: PageSettings) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def is_trusted(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header names one of `names`, which begin with a dot when all names below are meant.
+
+    Flask's own check knows neither IPv6 addresses nor capital letters.
+    """
+    found = _HOST.match(host.lower())
+    if found is None:
+        return False
+    name = found[1].removesuffix(".")
+    return any(
+        name == trusted or (trusted.startswith(".") and (name.endswith(trusted) or name == trusted[1:]))
+        for trusted in map(str.lower, names)
+    )
+
+
 def guard(app: Flask, settings: PageSettings) -> None:
     """Check the Host of every request, and set the headers of every response."""
-    app.config["TRUSTED_HOSTS"] = trusted_hosts(settings)
+    names = trusted_hosts(settings)
+
+    @app.before_request
+    def _host() -> None:
+        # No browser leaves the header out; the health checks of some proxies do.
+        host = request.environ.get("HTTP_HOST")
+        if host is not None and not is_trusted(host, names):
+            raise SecurityError
 
     @app.after_request
     def _headers(response: Response) -> Response:

@@ -14,21 +14,42 @@ KEPT_BYTES = 64 << 20
 """Functions beyond these, longest unused first, are forgotten and read from Redis again when needed."""
 
 MEAN_WEIGHT = 0.25
-"""Weight of the newest duration in a function's mean."""
+"""Weight of the newest duration in a mean."""
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 _CHANGES_GLOBALS = frozenset(opcode.opmap[name] for name in ("STORE_GLOBAL", "DELETE_GLOBAL"))
 
 
+class MeanDuration:
+    """The mean of the latest durations, in ns; None before the first."""
+
+    __slots__ = ("_first", "mean_ns")
+
+    def __init__(self) -> None:
+        self.mean_ns: float | None = None
+        self._first = True
+
+    def add(self, duration_ns: int) -> None:
+        """A task has taken so long. The first one, which may have imported modules, counts only until the second."""
+        mean = self.mean_ns
+        if mean is None:
+            self.mean_ns = duration_ns
+        elif self._first:
+            self._first = False
+            self.mean_ns = duration_ns
+        else:
+            self.mean_ns = mean + MEAN_WEIGHT * (duration_ns - mean)
+
+
 class Function:
     """One function, by the object it came in."""
 
-    __slots__ = ("_plain", "data", "mean_ns")
+    __slots__ = ("_plain", "data", "duration")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.mean_ns: float | None = None
-        """Mean duration of its latest tasks; None when it has not run here yet."""
+        self.duration = MeanDuration()
+        """Of its tasks here."""
         self._plain: Any = None
 
     def load(self) -> Any:
@@ -39,11 +60,6 @@ class Function:
         if is_plain(loaded):
             self._plain = loaded
         return loaded
-
-    def took(self, duration_ns: int) -> None:
-        """A task of it has ended after so long."""
-        mean = self.mean_ns
-        self.mean_ns = duration_ns if mean is None else mean + MEAN_WEIGHT * (duration_ns - mean)
 
 
 class Functions:

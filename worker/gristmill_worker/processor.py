@@ -7,6 +7,7 @@ about five milliseconds of work; outcomes go to Redis with the next read, or bef
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import resource
@@ -37,7 +38,7 @@ from gristmill_worker.board import (
     row_text,
 )
 from gristmill_worker.execution import Outcome, Place, execute, failure
-from gristmill_worker.functions import MEAN_WEIGHT, Function, Functions
+from gristmill_worker.functions import Function, Functions, MeanDuration
 from gristmill_worker.handover import Handover, take_handover
 from gristmill_worker.interrupts import Interrupts
 from gristmill_worker.link import Entry, GroupLostError, Link
@@ -79,7 +80,7 @@ class Processor:
         self._interrupts = Interrupts(self.board)
         self._names: dict[bytes, bytes] = {}
         self._count = 1
-        self._mean_ns = 0.0
+        self._duration = MeanDuration()
         self._peak = 0
         self._forked = False
         os.register_at_fork(after_in_child=self._note_fork)
@@ -100,6 +101,7 @@ class Processor:
                 self._link.flush()
                 self._walk(entries)
                 self._output.restore()
+                self._interrupts.install()
         self._link.flush()
         self._link.close()
         words[STATUS] = LEFT
@@ -169,13 +171,12 @@ class Processor:
                 os._exit(0)  # a child that the task has forked came back from it: there must be one processor
             client.current = None
             output.end()
-            self._interrupts.install()
             if outcome is None:
                 board.stop()
                 continue
             self._note_duration(fields[b"function"], duration)
             self._finish(fields, outcome, duration, cpu)
-        self._count = max(1, min(MOST_TASKS, self._count * GROWTH, int(PREFETCH_NS / (self._mean_ns or PREFETCH_NS))))
+        self._count = max(1, min(MOST_TASKS, self._count * GROWTH, int(PREFETCH_NS / (self._duration.mean_ns or PREFETCH_NS))))
 
     def _wait_until_fresh(self) -> int:
         """The lease may have ended: what we hold may run elsewhere. Returns when the agent has been heard again."""
@@ -188,8 +189,8 @@ class Processor:
     def _note_duration(self, function_id: bytes, duration: int) -> None:
         function = self._functions.get(function_id)
         if function is not None:
-            function.took(duration)
-        self._mean_ns += MEAN_WEIGHT * (duration - self._mean_ns) if self._mean_ns else duration
+            function.duration.add(duration)
+        self._duration.add(duration)
         if duration > SHORT_NS or not self._peak:
             self._peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _PEAK_UNIT
 
@@ -246,7 +247,8 @@ class Processor:
 
 def _is_short(function: Function | None) -> bool:
     """Whether finished outcomes may wait while it runs."""
-    return function is not None and function.mean_ns is not None and function.mean_ns <= SHORT_NS
+    mean_ns = function.duration.mean_ns if function is not None else None
+    return mean_ns is not None and mean_ns <= SHORT_NS
 
 
 def _run_text(options: bytes | None) -> bytes:
@@ -271,6 +273,8 @@ def main() -> None:
     logs.setup(cast("WorkerSettings", log))
     # Names of `__main__` in a pickle are the client's: they must not be found in this program.
     sys.modules["__main__"] = ModuleType("__main__")
+    # Every function that was sent by value needs it: the first task should not pay for that.
+    importlib.import_module("cloudpickle")
     processor = Processor(handover, output)
     output.install()
     if handover.preload:

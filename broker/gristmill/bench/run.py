@@ -25,8 +25,8 @@ WARM_UP_TASKS = 2000
 WARM_UP_ROUNDS = 50
 QUEUED_WARM_UP = 100
 SETTLE_SECONDS = 10.0
-MAP_FACTOR = 10
-"""Map gets ten times the tasks of the submit loop: with fewer it is over before it can be timed."""
+MAP_ITEMS = 100_000
+"""Map gets ten times the tasks of the submit loop, else it is over before it can be timed, but no more than this."""
 
 Announce = Callable[[str], None]
 
@@ -40,7 +40,7 @@ def run(tasks: int, workers: int, repetitions: int, rounds: int, announce: Annou
     with PoolProcess(workers) as pool, LocalCluster(workers=workers) as cluster, Client(cluster) as client:
         store = connect(cluster.address)
         try:
-            figures = Figures(machine(store), workers, tasks, tasks * MAP_FACTOR)
+            figures = Figures(machine(store), workers, tasks, max(tasks, min(10 * tasks, MAP_ITEMS)))
             figures.redis_bytes_per_queued_task = bytes_per_task
             submit_loop(client.submit, WARM_UP_TASKS)
             round_trips(client.submit, WARM_UP_ROUNDS)

@@ -23,7 +23,7 @@ from gristmill.cli import epilog, exits
     type=click.IntRange(100, 10_000_000),
     default=10_000,
     show_default=True,
-    help="No-op tasks in one submit loop; map gets ten times as many.",
+    help="No-op tasks in one submit loop; map gets up to ten times as many.",
 )
 @click.option(
     "--workers",

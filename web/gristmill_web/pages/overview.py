@@ -36,18 +36,20 @@ def _context() -> dict[str, Any]:
         "query": query,
         "now_states": NOW_STATES,
         "ended_states": ENDED_STATES,
-        "title_count": _title_count(view),
+        "news": _news(view),
     }
 
 
-def _title_count(view: View) -> str:
+def _news(view: View) -> str:
     """What the tab's title says: that something is wrong, or how much runs."""
     if view.problem:
         return "Redis is away"
     if view.overview is None:
         return ""
     errors = sum(alert.level == "error" for alert in view.overview.alerts)
-    return f"{errors} wrong" if errors else f"{view.overview.counts.states['running']:,} running"
+    if errors:
+        return "1 error" if errors == 1 else f"{errors} errors"
+    return f"{view.overview.counts.states['running']:,} running"
 
 
 @page.get("/")
@@ -60,8 +62,8 @@ def whole() -> Response | str:
 
 @page.get("/fragments/overview")
 def fragment() -> str:
-    """The regions alone."""
-    return render_template("regions.html", **_context())
+    """The regions alone, and the title."""
+    return render_template("fragment.html", **_context())
 
 
 @page.get("/api/status")
