@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from gristmill import LocalCluster
 from gristmill.protocol.keys import Keys
 from support.database import Database
-from support.leaks import Leaks, mark_children
+from support.invariants import wait_for_invariants
+from support.leaks import Leaks, mark_children, own_temporary_folder
 from support.server import RedisServer
 
 mark_children()
+TEMPORARY = own_temporary_folder()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "requests_stay: the test leaves requests in their streams on purpose")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(TEMPORARY, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +89,33 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("GRISTMILL_") and not name.startswith("GRISTMILL_TEST_"):
             monkeypatch.delenv(name)
+
+
+Starter = Callable[..., LocalCluster]
+
+
+@pytest.fixture
+def start_cluster(no_leaks: Leaks, server: RedisServer, namespace: str) -> Iterator[Starter]:
+    """Starts real schedulers and workers on the shared Redis, in the namespace of the test; takes what `LocalCluster`
+    takes. Leases are short. Afterwards everything has come to rest, all invariants hold, and nothing is left.
+    """
+    clusters: list[LocalCluster] = []
+
+    def start(**options: Any) -> LocalCluster:
+        options = {"redis": server.address, "namespace": namespace, "workers": 2, "schedulers": 2, **options}
+        options["worker_options"] = {"worker_lease_seconds": 2.0, **options.get("worker_options", {})}
+        options["scheduler_options"] = {"takeover_seconds": 0.5, "sweep_seconds": 0.5} | options.get(
+            "scheduler_options", {}
+        )
+        clusters.append(LocalCluster(**options))
+        return clusters[-1]
+
+    yield start
+    try:
+        for cluster in clusters:
+            database = Database(cluster.address)
+            wait_for_invariants(database, cluster.keys)
+            database.close()
+    finally:
+        for cluster in clusters:
+            cluster.close()

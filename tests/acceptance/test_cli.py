@@ -322,6 +322,25 @@ def test_doctor_names_what_is_wrong_and_what_to_do() -> None:
     assert all(finding["remedy"] for finding in found["findings"] if finding["level"] != "OK")
 
 
+def test_a_container_knows_whether_its_program_is_well(page_port: int) -> None:
+    require_server_binary()
+
+    def healthcheck(kind: str, address: str) -> int:
+        return subprocess.run(
+            [sys.executable, "-m", "gristmill.healthcheck", kind],
+            env={**os.environ, "GRISTMILL_REDIS": address, "GRISTMILL_PORT": str(page_port)},
+            capture_output=True,
+            check=False,
+        ).returncode
+
+    with LocalCluster(workers=0, web=True, web_port=page_port) as cluster:
+        assert healthcheck("scheduler", cluster.address) == 0
+        assert healthcheck("web", cluster.address) == 0
+        assert healthcheck("worker", cluster.address) == 1
+    assert healthcheck("scheduler", UNREACHABLE) == 1
+    assert healthcheck("web", UNREACHABLE) == 1
+
+
 def test_help_is_quick() -> None:
     def seconds() -> float:
         before = time.perf_counter()

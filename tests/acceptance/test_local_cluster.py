@@ -107,6 +107,15 @@ def test_it_works_in_a_script_without_a_main_guard(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("42\n", "", 0)
 
 
+def test_the_example_of_the_readme_works_as_it_stands(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (tmp_path / "example.py").write_text(readme.split("```python\n")[1].split("```")[0])
+
+    done = python("example.py", cwd=tmp_path)
+
+    assert (done.stdout, done.stderr, done.returncode) == ("12\n[2, 12]\n", "", 0)
+
+
 def test_it_works_from_the_command_line(tmp_path: Path) -> None:
     assert python("-c", SCRIPT, cwd=tmp_path).stdout == "42\n"
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import orjson
 import psutil
+import redis
 
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
 from gristmill.protocol.payloads import bytes_of, dump_call, load_failure, text_of
@@ -102,8 +103,9 @@ class ByHand:
         self.keys = keys
         self.worker = ""
         self.registrations = 0
+        self._redis = redis.Redis.from_url(database.address, protocol=2)
         self._number = 0
-        self._functions: dict[str, str] = {}
+        self._functions: dict[bytes, str] = {}
         self._requests = 0
 
     def register(self, worker_process: WorkerProcess | None = None) -> str:
@@ -133,24 +135,49 @@ class ByHand:
     def function(self, function: Callable[..., Any]) -> str:
         """The object that holds the function."""
         data = cloudpickle.dumps(function)
-        name = self._functions.setdefault(data.hex(), f"AbCdEfGhIj.f{len(self._functions)}-1")
-        self.database.run("SET", self.keys.object(name), data)
-        return name
+        if data not in self._functions:
+            self._functions[data] = f"AbCdEfGhIj.f{len(self._functions)}-1"
+        self.database.run("SET", self.keys.object(self._functions[data]), data)
+        return self._functions[data]
 
     def assign(
         self, function: Callable[..., Any], *args: Any, extra: dict[str, str] | None = None, attempt: int = 1
     ) -> str:
         """Give the worker a task; its id."""
+        task, command = self._entry(function, args, extra or {}, attempt)
+        self.database.run(*command)
+        return task
+
+    def assign_together(self, calls: list[tuple[Any, ...]]) -> list[str]:
+        """Give it tasks (function and arguments) in one step, so that one read may get them all; their ids."""
+        entries = [self._entry(function, args, {}, 1) for function, *args in calls]
+        pipeline = self._redis.pipeline(transaction=True)
+        for _, command in entries:
+            pipeline.execute_command(*command)
+        pipeline.execute()
+        return [task for task, _ in entries]
+
+    def warm_up(self) -> None:
+        """Have the worker's processor learn that tasks are short, so that it prefetches a hundred."""
+
+        def nothing() -> None:
+            pass
+
+        for _ in range(8):
+            self.outcomes(self.assign_together([(nothing,)] * 150))
+
+    def _entry(
+        self, function: Callable[..., Any], args: Any, extra: dict[str, str], attempt: int
+    ) -> tuple[str, tuple[Any, ...]]:
         self._number += 1
         task = f"AbCdEfGhIj.{self._number:07d}"
         fields = {"task": task, "attempt": str(attempt), "function": self.function(function)}
         fields["name"] = getattr(function, "__name__", "function")
-        fields.update(extra or {})
+        fields.update(extra)
         if "object" not in fields:
-            fields["call"] = text_of(dump_call(args, {}))
+            fields["call"] = text_of(dump_call(tuple(args), {}))
         flat = [word for pair in fields.items() for word in pair]
-        self.database.run("XADD", self.keys.worker_tasks(self.worker), "*", *flat)
-        return task
+        return task, ("XADD", self.keys.worker_tasks(self.worker), "*", *flat)
 
     def request(self, kind: str, task: str, attempt: int = 1) -> int:
         """Ask for a cancel or give_back; the request's number."""
@@ -203,6 +230,9 @@ class ByHand:
 
     def pending(self) -> list[Pending]:
         return self.database.pending(self.keys.worker_tasks(self.worker), GROUP_PROCESSORS)
+
+    def close(self) -> None:
+        self._redis.close()
 
     def left(self) -> bool:
         return any(body["worker"] == self.worker for body in self.said(self.keys.heartbeats(), "leave"))

@@ -24,9 +24,18 @@ OUR_FILES = ("gristmill", "gmtest-")
 
 def mark_children() -> str:
     """From now on every child of this process can be recognised; returns the mark."""
-    mark = os.environ.get(MARK) or f"{os.getpid()}-{os.urandom(4).hex()}"
-    os.environ[MARK] = mark
-    return mark
+    os.environ[MARK] = f"{os.getpid()}-{os.urandom(4).hex()}"
+    return os.environ[MARK]
+
+
+def own_temporary_folder() -> Path:
+    """From now on temporary files of this process and its children go to a folder of their own.
+
+    So what other test processes make at the same time is nobody's leak. Its name is short: sockets lie in it.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="gmt-", dir="/tmp"))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    return folder
 
 
 def marked_processes() -> dict[int, str]:
@@ -45,12 +54,8 @@ def marked_processes() -> dict[int, str]:
 
 
 def our_files() -> set[str]:
-    """Files and folders of ours among the temporary ones, and in shared memory."""
-    found = set()
-    for folder in (Path(tempfile.gettempdir()), Path("/tmp"), Path("/dev/shm")):
-        if folder.is_dir():
-            found |= {str(path) for path in folder.iterdir() if path.name.startswith(OUR_FILES)}
-    return found
+    """Files and folders of ours among the temporary ones."""
+    return {str(path) for path in Path(tempfile.gettempdir()).iterdir() if path.name.startswith(OUR_FILES)}
 
 
 class Leaks:

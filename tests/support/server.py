@@ -46,7 +46,7 @@ class RedisServer:
     def __init__(self, binary: Path | None = None, *, persistent: bool = False) -> None:
         self.binary = binary or require_server_binary()
         self.persistent = persistent
-        self.directory = Path(tempfile.mkdtemp(prefix="gmtest-", dir="/tmp"))
+        self.directory = Path(tempfile.mkdtemp(prefix="gmtest-"))
         self.socket = self.directory / "redis.sock"
         self._process: subprocess.Popen[bytes] | None = None
 

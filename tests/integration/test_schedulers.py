@@ -1,0 +1,178 @@
+"""Schedulers without state: any number, killed, frozen or late, and nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from gristmill import Client, LocalCluster
+from gristmill.protocol.keys import GROUP_SCHEDULERS
+from support import tasks
+from support.database import Database
+from support.waiting import wait_until
+
+Starter = Callable[..., LocalCluster]
+
+
+def starts(log: Path) -> Counter[str]:
+    """How often each line was noted."""
+    return Counter(tasks.started_lines(log))
+
+
+def test_replicas_share_the_work(start_cluster: Starter, database: Database) -> None:
+    cluster = start_cluster(schedulers=3)
+    with Client(cluster) as client:
+        for _ in range(10):
+            client.map(abs, range(300))
+
+        def applied_by() -> dict[str, int]:
+            return {
+                replica: sum(json.loads(database.hash(cluster.keys.scheduler(replica))["requests"]).values())
+                for replica in database.zset(cluster.keys.schedulers())
+            }
+
+        wait_until(lambda: len(applied_by()) == 3 and min(applied_by().values()) > 0, "each replica applied something")
+
+
+def test_a_frozen_replica_is_replaced_and_does_nothing_twice_when_it_comes_back(
+    start_cluster: Starter, database: Database, tmp_path: Path
+) -> None:
+    cluster = start_cluster(schedulers=3)
+    log = tmp_path / "log"
+    with Client(cluster) as client:
+        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(1000)]
+        for _ in range(5):
+            for scheduler in cluster.schedulers[:2]:
+                scheduler.send_signal(signal.SIGSTOP)
+            done = sum(future.done() for future in futures)
+            wait_until(
+                lambda before=done: sum(future.done() for future in futures) > min(before + 20, 990),
+                "tasks end while two of three replicas are frozen",
+            )
+            for scheduler in cluster.schedulers[:2]:
+                scheduler.send_signal(signal.SIGCONT)
+        client.gather(futures, timeout=60)
+
+    assert starts(log) == Counter(str(number) for number in range(1000))
+
+
+def test_with_all_replicas_killed_work_goes_on_when_another_starts(start_cluster: Starter, tmp_path: Path) -> None:
+    cluster = start_cluster(schedulers=2)
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    with Client(cluster) as client:
+        running = client.submit(tasks.wait_first_time_only, str(log), str(gate))
+        wait_until(lambda: starts(log).total() == 1, "the task has started")
+        source = client.submit(abs, -1)
+        dependent = client.submit(tasks.add, source, 1)
+        for scheduler in cluster.schedulers:
+            scheduler.kill()
+            scheduler.wait()
+        late = [client.submit(abs, -number) for number in range(300)]
+        gate.touch()
+        cluster.add_scheduler()
+
+        assert running.result(timeout=30) > 0
+        assert dependent.result(timeout=30) == 2
+        assert client.gather(late, timeout=30) == list(range(300))
+    assert starts(log).total() == 1
+
+
+def test_a_client_waits_for_the_first_scheduler(start_cluster: Starter) -> None:
+    cluster = start_cluster(schedulers=1)
+    cluster.schedulers[0].kill()
+    cluster.schedulers[0].wait()
+    wait_until(lambda: cluster.schedulers[0].poll() is not None, "no scheduler runs")
+    cluster.replace(cluster.schedulers[0])
+
+    with Client(cluster, connect_timeout=30) as client:
+        assert client.submit(abs, -1).result(timeout=30) == 1
+
+
+def test_a_scheduler_that_is_asked_to_stop_leaves_nothing_of_itself(start_cluster: Starter, database: Database) -> None:
+    cluster = start_cluster(schedulers=2)
+    leaving = cluster.schedulers[0]
+    leaving.terminate()
+
+    assert leaving.wait(timeout=10) == 0
+    assert not [replica for replica in database.zset(cluster.keys.schedulers()) if f"|{leaving.pid}|" in replica]
+    consumers = [
+        facts[1].decode() for facts in database.run("XINFO", "CONSUMERS", cluster.keys.submit(), GROUP_SCHEDULERS)
+    ]
+    assert not [consumer for consumer in consumers if f"|{leaving.pid}|" in consumer]
+
+
+def test_scripts_that_vanish_under_load_are_loaded_again(
+    start_cluster: Starter, database: Database, tmp_path: Path
+) -> None:
+    cluster = start_cluster()
+    log = tmp_path / "log"
+    with Client(cluster) as client:
+        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(2000)]
+        flushed = 0
+        while not all(future.done() for future in futures):
+            database.run("SCRIPT", "FLUSH")
+            flushed += 1
+            done = sum(future.done() for future in futures)
+            wait_until(
+                lambda before=done: sum(future.done() for future in futures) > before or None,
+                "tasks end although the scripts vanish",
+            )
+        assert flushed > 1
+    assert starts(log) == Counter(str(number) for number in range(2000))
+
+
+def test_rubbish_in_every_request_stream_stops_nobody(start_cluster: Starter, database: Database) -> None:
+    cluster = start_cluster()
+    streams = [getattr(cluster.keys, name)() for name in ("submit", "results", "cancels", "heartbeats", "continued")]
+    with Client(cluster) as client:
+        for stream in streams:
+            for kind, body in (("tasks", b"{"), ("nonsense", b"{}"), (b"\xff\x00", b"\xff"), ("outcomes", b"[]")):
+                database.run("XADD", stream, "*", kind, body)
+            database.run("XADD", stream, "*", "tasks", b"{}", "more", "fields")
+
+        assert client.map(abs, range(100)) == list(range(100))
+        wait_until(
+            lambda: all(database.length(stream) == 0 for stream in streams[:3]), "what nobody understands is taken off"
+        )
+        assert database.length(cluster.keys.quarantine()) >= 5 * 4
+    assert all(scheduler.poll() is None for scheduler in cluster.schedulers)
+
+
+def test_a_request_of_a_newer_version_waits_without_keeping_anybody_busy(
+    start_cluster: Starter, database: Database
+) -> None:
+    cluster = start_cluster(schedulers=1)
+    newer = database.run("XADD", cluster.keys.submit(), "*", "tasks", b'{"version":99,"client":"a"}')
+    with Client(cluster) as client:
+        assert client.map(abs, range(100)) == list(range(100))
+        process = psutil.Process(cluster.schedulers[0].pid)
+        before = process.cpu_times()
+        for _ in range(20):
+            client.submit(tasks.sleep_long, 0.05).result(timeout=30)
+        after = process.cpu_times()
+
+        assert [entry.id for entry in database.stream(cluster.keys.submit())] == [newer.decode()]
+        assert (after.user + after.system) - (before.user + before.system) < 0.7
+    database.run("XACK", cluster.keys.submit(), GROUP_SCHEDULERS, newer)
+    database.run("XDEL", cluster.keys.submit(), newer)
+
+
+def test_an_entry_that_was_deleted_by_hand_troubles_nobody(start_cluster: Starter, database: Database) -> None:
+    cluster = start_cluster(schedulers=1)
+    stream = cluster.keys.submit()
+    cluster.schedulers[0].send_signal(signal.SIGSTOP)
+    deleted = database.run("XADD", stream, "*", "tasks", b"{}")
+    database.run("XREADGROUP", "GROUP", GROUP_SCHEDULERS, "nobody", "STREAMS", stream, ">")
+    database.run("XDEL", stream, deleted)
+    cluster.schedulers[0].send_signal(signal.SIGCONT)
+
+    with Client(cluster) as client:
+        assert client.map(abs, range(50)) == list(range(50))
+    wait_until(
+        lambda: not database.pending(stream, GROUP_SCHEDULERS), "what was deleted is pending for nobody any more"
+    )
