@@ -143,11 +143,9 @@ class ByHand:
         """Give the worker a task; its id."""
         self._number += 1
         task = f"AbCdEfGhIj.{self._number:07d}"
-        fields = {"task": task, "attempt": str(attempt), "function": self.function(function)}
-        fields["name"] = getattr(function, "__name__", "function")
-        fields.update(extra or {})
-        if "object" not in fields:
-            fields["call"] = text_of(dump_call(args, {}))
+        call = "-" if "object" in (extra or {}) else text_of(dump_call(args, {}))
+        name = getattr(function, "__name__", "function")
+        fields = {"task": f"{task} {attempt} {call} {self.function(function)} {name}", **(extra or {})}
         flat = [word for pair in fields.items() for word in pair]
         self.database.run("XADD", self.keys.worker_tasks(self.worker), "*", *flat)
         return task

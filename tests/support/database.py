@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import redis
 
+from gristmill.protocol.records import unpack_entry
+
 
 class Entry(NamedTuple):
     """One entry of a stream."""
@@ -116,4 +118,5 @@ def entry_of(reply: Any) -> Entry:
     """One entry out of the reply of XRANGE or XREADGROUP."""
     identity, flat = reply
     words = [_text(item) for item in flat or ()]
-    return Entry(_text(identity), dict(zip(words[::2], words[1::2], strict=True)))
+    fields = dict(zip(words[::2], words[1::2], strict=True))
+    return Entry(_text(identity), unpack_entry(fields) if "task" in fields else fields)
