@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from gristmill import Client, LocalCluster
+from gristmill import Client, Future, LocalCluster
 from gristmill.protocol.keys import GROUP_SCHEDULERS
 from support import tasks
 from support.database import Database
@@ -22,6 +22,16 @@ Starter = Callable[..., LocalCluster]
 def starts(log: Path) -> Counter[str]:
     """How often each line was noted."""
     return Counter(tasks.started_lines(log))
+
+
+def wait_for_more(futures: list[Future], more: int, description: str) -> None:
+    """Wait until so many more are done, or all."""
+
+    def done() -> int:
+        return sum(future.done() for future in futures)
+
+    enough = min(done() + more, len(futures))
+    wait_until(lambda: done() >= enough, description)
 
 
 def test_replicas_share_the_work(start_cluster: Starter, database: Database) -> None:
@@ -49,11 +59,7 @@ def test_a_frozen_replica_is_replaced_and_does_nothing_twice_when_it_comes_back(
         for _ in range(5):
             for scheduler in cluster.schedulers[:2]:
                 scheduler.send_signal(signal.SIGSTOP)
-            done = sum(future.done() for future in futures)
-            wait_until(
-                lambda before=done: sum(future.done() for future in futures) > min(before + 20, 990),
-                "tasks end while two of three replicas are frozen",
-            )
+            wait_for_more(futures, 20, "tasks end while two of three replicas are frozen")
             for scheduler in cluster.schedulers[:2]:
                 scheduler.send_signal(signal.SIGCONT)
         client.gather(futures, timeout=60)
@@ -117,11 +123,7 @@ def test_scripts_that_vanish_under_load_are_loaded_again(
         while not all(future.done() for future in futures):
             database.run("SCRIPT", "FLUSH")
             flushed += 1
-            done = sum(future.done() for future in futures)
-            wait_until(
-                lambda before=done: sum(future.done() for future in futures) > before or None,
-                "tasks end although the scripts vanish",
-            )
+            wait_for_more(futures, 1, "tasks end although the scripts vanish")
         assert flushed > 1
     assert starts(log) == Counter(str(number) for number in range(2000))
 

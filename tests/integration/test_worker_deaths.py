@@ -86,6 +86,10 @@ class TestAProcessorThatDies:
 
         before.kill()
 
+        wait_until(
+            lambda: [figures["pid"] for figures in hand.beats()[-1]["processors"] if figures["ready"]] not in ([], [before.pid]),
+            "another one is ready",
+        )
         assert hand.outcome(hand.assign(tasks.pid)).value != before.pid
         assert hand.returned() == []
 

@@ -224,9 +224,7 @@ class TestStandardStreams:
 
         assert isinstance(hand.outcome(hand.assign(ask)).exception, EOFError)
 
-    def test_a_task_that_closes_and_removes_the_streams_harms_nobody(
-        self, hand: ByHand, worker: WorkerProcess
-    ) -> None:
+    def test_a_task_that_closes_and_removes_the_streams_harms_nobody(self, hand: ByHand, worker: WorkerProcess) -> None:
         def spoil() -> None:
             import os
             import sys

@@ -171,11 +171,9 @@ class ByHand:
     ) -> tuple[str, tuple[Any, ...]]:
         self._number += 1
         task = f"AbCdEfGhIj.{self._number:07d}"
-        fields = {"task": task, "attempt": str(attempt), "function": self.function(function)}
-        fields["name"] = getattr(function, "__name__", "function")
-        fields.update(extra)
-        if "object" not in fields:
-            fields["call"] = text_of(dump_call(tuple(args), {}))
+        call = "-" if "object" in extra else text_of(dump_call(tuple(args), {}))
+        name = getattr(function, "__name__", "function")
+        fields = {"task": f"{task} {attempt} {call} {self.function(function)} {name}", **extra}
         flat = [word for pair in fields.items() for word in pair]
         return task, ("XADD", self.keys.worker_tasks(self.worker), "*", *flat)
 

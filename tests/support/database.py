@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import redis
 
+from gristmill.protocol.records import unpack_entry
+
 
 class Entry(NamedTuple):
     """One entry of a stream."""
@@ -62,6 +64,10 @@ class Database:
             if cursor == b"0":
                 return sorted({key for key in found if key.startswith(prefix)})
 
+    def info(self, section: str) -> list[str]:
+        """The lines of a section of INFO, each `name:value`."""
+        return [line for line in _text(self.run("INFO", section)).splitlines() if ":" in line]
+
     def exists(self, key: str) -> bool:
         return bool(self.run("EXISTS", key))
 
@@ -116,4 +122,5 @@ def entry_of(reply: Any) -> Entry:
     """One entry out of the reply of XRANGE or XREADGROUP."""
     identity, flat = reply
     words = [_text(item) for item in flat or ()]
-    return Entry(_text(identity), dict(zip(words[::2], words[1::2], strict=True)))
+    fields = dict(zip(words[::2], words[1::2], strict=True))
+    return Entry(_text(identity), unpack_entry(fields) if "task" in fields else fields)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from gristmill.protocol.keys import GROUP_PROCESSORS, GROUP_SCHEDULERS, REQUEST_STREAMS, Keys
 from gristmill.protocol.messages import VERSION, Request
+from gristmill.protocol.records import unpack_record
 from gristmill.store.connection import Connection
 from gristmill.transitions import LATER, Scripts
 from support.database import Database, Entry, entry_of
@@ -156,7 +157,7 @@ class Driver:
 
     def record(self, task: str) -> dict[str, str]:
         """The record of a task; empty when there is none."""
-        return self.database.hash(self.keys.task(task))
+        return unpack_record(self.database.hash(self.keys.task(task)))
 
     def state(self, task: str) -> str:
         """The state in the record of a task; empty when there is none."""

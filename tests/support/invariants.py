@@ -19,6 +19,7 @@ from gristmill.protocol.keys import (
     key_kinds,
     object_chunks,
 )
+from gristmill.protocol.records import unpack_record
 from gristmill.protocol.states import ACTIVE, ASSIGNED, TERMINAL, State
 from support.database import Database, Entry
 from support.waiting import wait_until
@@ -54,7 +55,7 @@ class Picture:
         self.ids: dict[str, list[tuple[str, ...]]] = defaultdict(list)
         for key in self.names:
             self._sort_in(key)
-        self.records = {task: database.hash(keys.task(task)) for (task,) in self.ids["task"]}
+        self.records = {task: unpack_record(database.hash(keys.task(task))) for (task,) in self.ids["task"]}
         self.workers = {worker: database.hash(keys.worker(worker)) for (worker,) in self.ids["worker"]}
         self.clients = {client: database.hash(keys.client(client)) for (client,) in self.ids["client"]}
         self.ready = {lane: database.zset(keys.ready(lane)) for (lane,) in self.ids["ready"]}
@@ -134,7 +135,7 @@ def _tasks(picture: Picture) -> Iterator[str]:
             if len(places) != 1 or places[0].startswith("worker:"):
                 yield f"task {task} is inactive, which is one place; it is in {places}"
             yield from _ready_score(picture, task, record, lanes_of[task])
-            stale = {"worker", "entry", "assigned", "request"} & set(record)
+            stale = {"worker", "entry", "request"} & set(record)
             if stale:
                 yield f"task {task} is inactive and still has {sorted(stale)}"
         elif state in _ASSIGNED:

@@ -87,7 +87,7 @@ class Seeding:
             self.database.run("ZADD", self.keys.workers(), 15_000 - seen_ms_ago, worker)
             self.database.run("XGROUP", "CREATE", stream, "processors", "0", "MKSTREAM")
         for number in range(assigned):
-            self.database.run("XADD", stream, "*", "task", f"Client0001.{number:07}", "attempt", 1)
+            self.database.run("XADD", stream, "*", "task", f"Client0001.{number:07} 1 - Client0001.f1-1 f")
         if held:
             self.database.run("XREADGROUP", "GROUP", "processors", "p1", "COUNT", held, "STREAMS", stream, ">")
         return worker
@@ -146,8 +146,21 @@ class Seeding:
 
     def task(self, task: str, **fields: Any) -> str:
         """The record of a task that is not finished."""
-        defaults = {"state": "inactive", "function": "Client0001.f1-1", "name": "shop.price", "lane": "python3.11"}
-        self._hash(self.keys.task(task), {**defaults, "submitted": self.now(), **fields})
+        facts = {
+            "state": "inactive",
+            "function": "Client0001.f1-1",
+            "name": "shop.price",
+            "lane": "python3.11",
+            "order": 1,
+        }
+        facts.update({"submitted": self.now(), **fields})
+        packed = {"function": "{function} {name}", "place": "{lane} {order}"}
+        if "worker" in facts:
+            facts = {"attempt": 1, "entry": f"{self.now()}-0", **facts}
+            packed["assignment"] = "{attempt} {entry} {worker}"
+        parts = {"function", "name", "lane", "order", "worker", "attempt", "entry", "assigned"}
+        record = {name: value for name, value in facts.items() if name not in parts}
+        self._hash(self.keys.task(task), {**record, **{name: form.format(**facts) for name, form in packed.items()}})
         return task
 
     def lane(self, lane: str, *, waiting: int = 0, workers: int = 0) -> str:

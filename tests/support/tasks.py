@@ -40,6 +40,11 @@ def pid() -> int:
     return os.getpid()
 
 
+def parent_pid() -> int:
+    """The pid of the worker."""
+    return os.getppid()
+
+
 def sleep_long(seconds: float) -> float:
     """Sleep in short pieces, so that an interrupt finds it in Python."""
     end = time.monotonic() + seconds
@@ -94,6 +99,14 @@ def wait_first_time_only(log: str, gate: str) -> int:
     if len(started_lines(log)) == 1:
         wait_for_file(f"{log}.started", gate)
     return os.getpid()
+
+
+def wait_and_mark_end(log: str, gate: str, ended: str) -> str:
+    """Note the start, wait for the gate, and make a file as the last thing."""
+    note_start(log, "start")
+    wait_for_file(f"{log}.started", gate)
+    Path(ended).touch()
+    return "the value"
 
 
 def crash() -> NoReturn:

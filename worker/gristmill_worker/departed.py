@@ -80,9 +80,8 @@ class Departed:
         for reply in answer.replies:
             if isinstance(reply, ReplyError) or not reply or reply[0][1] is None:
                 continue  # deleted since: cancelled, or moved away
-            flat = reply[0][1]
-            fields = dict(zip(flat[::2], flat[1::2], strict=True))
-            tasks.append((fields[b"task"].decode(), int(fields[b"attempt"])))
+            task, attempt = reply[0][1][1].split(b" ", 2)[:2]
+            tasks.append((task.decode(), int(attempt)))
         one.returned.update(unknown)
         one.inspected = True
         for task, attempt in tasks:

@@ -187,6 +187,12 @@ class Link:
         entries = []
         for entry, flat in rows:
             if flat is not None:  # None: deleted after it was delivered
-                fields = iter(flat)
-                entries.append((entry, dict(zip(fields, fields))))  # noqa: B905 - fields come in pairs
+                # Packed as `protocol.records` says.
+                task, attempt, call, function, name = flat[1].split(b" ", 4)
+                fields = {b"task": task, b"attempt": attempt, b"function": function, b"name": name}
+                if call != b"-":
+                    fields[b"call"] = call
+                if len(flat) > 2:
+                    fields.update(zip(flat[2::2], flat[3::2], strict=True))
+                entries.append((entry, fields))
         return entries

@@ -176,7 +176,9 @@ class Processor:
                 continue
             self._note_duration(fields[b"function"], duration)
             self._finish(fields, outcome, duration, cpu)
-        self._count = max(1, min(MOST_TASKS, self._count * GROWTH, int(PREFETCH_NS / (self._duration.mean_ns or PREFETCH_NS))))
+        self._count = max(
+            1, min(MOST_TASKS, self._count * GROWTH, int(PREFETCH_NS / (self._duration.mean_ns or PREFETCH_NS)))
+        )
 
     def _wait_until_fresh(self) -> int:
         """The lease may have ended: what we hold may run elsewhere. Returns when the agent has been heard again."""

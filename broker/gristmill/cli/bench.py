@@ -8,6 +8,7 @@ import click
 
 from gristmill.cli import epilog, exits
 
+
 @click.command(
     epilog=epilog(
         "gristmill bench                           10,000 tasks, 2 workers",

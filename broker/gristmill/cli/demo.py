@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from gristmill.demo.report import Report
 
+
 @click.command(
     epilog=epilog(
         "gristmill demo                     measure this Python's library and packages",

@@ -1,8 +1,9 @@
-"""Commands that are programs of their own: `gristmill worker` becomes `python -m gristmill_worker`, same process."""
+"""Commands that are programs of their own: `gristmill worker` is `python -m gristmill_worker`, in this process."""
 
 from __future__ import annotations
 
-import os
+import runpy
+import signal
 import sys
 
 import click
@@ -14,7 +15,9 @@ def program(name: str, module: str) -> click.Command:
     @click.command(name, add_help_option=False, context_settings={"ignore_unknown_options": True})
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def command(arguments: tuple[str, ...]) -> None:
-        sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
+        # Until the program has its own handler, Ctrl-C ends it without a traceback through half-imported modules.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        sys.argv[1:] = arguments
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 
     return command

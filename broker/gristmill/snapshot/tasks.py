@@ -10,6 +10,7 @@ import orjson
 
 from gristmill.errors import UnknownTaskError
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
+from gristmill.protocol.records import unpack_record
 from gristmill.protocol.states import ACTIVE, TERMINAL, State
 from gristmill.snapshot.fleet import redis_now
 from gristmill.snapshot.reading import LONGEST_NAME, LONGEST_TEXT, Reading, number, or_else, pairs, sure, text
@@ -197,9 +198,10 @@ def read_task(keys: Keys, task: str, *, address: str = "") -> Reading[TaskDetail
         ("ZSCORE", keys.delayed(), task),
     ]
     now = redis_now(time)
-    fields = pairs(sure(record))
+    fields = unpack_record({name: text(value) for name, value in pairs(sure(record)).items()})
     lane, worker, entry = (text(fields.get(name)) for name in ("lane", "worker", "entry"))
-    moments = sorted({number(fields.get(name)) for name in ("submitted", "assigned")} - {0})
+    # An entry's id begins with the time at which the task was assigned.
+    moments = sorted({number(fields.get("submitted")), number(entry.partition("-")[0])} - {0})
     place, waiting, pending, *around = yield [
         ("ZRANK", keys.ready(lane), task),
         ("ZCARD", keys.ready(lane)),

@@ -25,13 +25,13 @@ local function ask_back(worker, most)
     -- The oldest entry of each processor is the one that executes.
     if started[consumer] then
       local found = redis.call('XRANGE', worker.tasks, at, at)[1]
-      local id = found and found[2][2]
-      local facts = id and redis.call('HMGET', key_task(id), 'state', 'attempt', 'entry', 'name', 'request')
-      if id and facts[1] == 'running' and facts[3] == at then
-        local request_number = tonumber(facts[5] or '0') + 1
+      local id = found and task_in(found)
+      local record = id and record_of(id)
+      if record and record.state == 'running' and record.entry == at then
+        local request_number = last_request(id) + 1
         redis.call('HSET', key_task(id), 'state', transition('running', 'BalanceTaskCancel'), 'request', request_number)
-        redis.call('XADD', key_worker_control(worker.id), '*', 'give_back', '{"version":1,"task":"' .. id .. '","attempt":' .. facts[2] .. ',"request":' .. request_number .. '}')
-        change(id, 'running', 'balance_canceling', facts[2], worker.id, facts[4])
+        redis.call('XADD', key_worker_control(worker.id), '*', 'give_back', '{"version":1,"task":"' .. id .. '","attempt":' .. record.attempt .. ',"request":' .. request_number .. '}')
+        change(id, 'running', 'balance_canceling', record.attempt, worker.id, record.name)
         asked = asked + 1
       end
     end

@@ -62,14 +62,14 @@ if first and message.reason ~= 'left' then
         local found = redis.call('XRANGE', tasks, item[1], item[1])[1]
         if found then
           seen[item[1]] = true
-          move_on(item[1], found[2][2], true)
+          move_on(item[1], task_in(found), true)
         end
       end
     end
   end
 end
 for _, found in ipairs(redis.call('XRANGE', tasks, '-', '+', 'COUNT', SLICE)) do
-  if not seen[found[1]] then move_on(found[1], found[2][2], false) end
+  if not seen[found[1]] then move_on(found[1], task_in(found), false) end
 end
 settle()
 if redis.call('XLEN', tasks) > 0 then

@@ -5,7 +5,7 @@
 -- @include clock
 -- @include accept
 -- @include changes
--- @include states
+-- @include record
 local message, word = decode()
 if not message then return word end
 if not is_id(message.client) or string.find(message.client, '[.|]') or not is_whole(message.registration, 1, 1e9) or not is_whole(message.lease_ms, 1, 1e10) then
@@ -17,8 +17,8 @@ count('requests:client', 1)
 local facts = redis.call('HMGET', key, 'registration', 'ended')
 local parent = message.parent
 if parent == cjson.null then parent = nil end
-local owner = parent and redis.call('HMGET', key_task(tostring(parent)), 'attempt', 'nested', 'state')
-if facts[2] or (parent and (not owner[1] or tonumber(owner[1]) ~= message.parent_attempt or owner[3] == 'inactive' or TERMINAL[owner[3]])) then
+local owner = parent and record_of(tostring(parent))
+if facts[2] or (parent and (not owner or not owner.worker or tonumber(owner.attempt) ~= message.parent_attempt)) then
   redis.call('XADD', key_client_inbox(client), '*', 'refused', cjson.encode({ reason = 'client: it has ended, or its parent task has', tasks = {} }))
   redis.call('EXPIRE', key_client_inbox(client), 60)
   write_changes()
@@ -38,7 +38,8 @@ if not facts[1] or tonumber(facts[1]) < message.registration then
   if parent then
     fields[#fields + 1] = 'parent'
     fields[#fields + 1] = parent
-    redis.call('HSET', key_task(parent), 'nested', (owner[2] and owner[2] .. ' ' or '') .. client, 'more', 1)
+    local nested = redis.call('HGET', key_task(parent), 'nested')
+    redis.call('HSET', key_task(parent), 'nested', (nested and nested .. ' ' or '') .. client, 'more', 1)
   end
   redis.call('HSET', key, unpack(fields))
   redis.call('DEL', key_client_batches(client))

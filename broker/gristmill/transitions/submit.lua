@@ -74,7 +74,7 @@ for index, pair in ipairs(message.functions) do
       usable = keep_object(pair[1])
       if usable then hold_object(pair[1], client) else redis.call('SREM', key_client_objects(client), pair[1]) end
     end
-    functions[index] = { id = pair[1], name = cut(pair[2], 64), usable = usable }
+    functions[index] = { id = pair[1], name = cut(pair[2], math.max(8, 63 - #pair[1])), usable = usable }
   end
 end
 
@@ -169,7 +169,7 @@ end
 
 -- The record of a task as it will lie in Redis; `more` says that there are fields beyond the usual.
 local function new_record(task, order, left)
-  local record = { ['function'] = task.called.id, name = task.called.name, lane = task.lane, order = order, submitted = submitted, call = task.call }
+  local record = { ['function'] = task.called.id .. ' ' .. task.called.name, place = task.lane .. ' ' .. order, submitted = submitted, call = task.call }
   if task.call and #task.call > 64 then
     -- A longer field would make Redis unpack the whole hash, to more than twice its size.
     redis.call('SET', key_payload(task.id), task.call)
@@ -185,10 +185,10 @@ local function new_record(task, order, left)
 end
 local function write_record(id, record)
   if not record.more then
-    if record.entry then
-      redis.call('HSET', key_task(id), 'state', 'running', 'attempt', '1', 'worker', record.worker, 'entry', record.entry, 'function', record['function'], 'name', record.name, 'lane', record.lane, 'order', record.order, 'submitted', submitted, 'call', record.call)
+    if record.assignment then
+      redis.call('HSET', key_task(id), 'state', record.state, 'assignment', record.assignment, 'function', record['function'], 'place', record.place, 'submitted', submitted, 'call', record.call)
     else
-      redis.call('HSET', key_task(id), 'state', 'inactive', 'function', record['function'], 'name', record.name, 'lane', record.lane, 'order', record.order, 'submitted', submitted, 'call', record.call)
+      redis.call('HSET', key_task(id), 'state', record.state, 'function', record['function'], 'place', record.place, 'submitted', submitted, 'call', record.call)
     end
     return
   end
@@ -227,8 +227,8 @@ local function enter(task)
   local record = new_record(task, string.format('%d', order), left)
   local worker = left == 0 and lane.workers and least_loaded(lane.workers)
   if worker then
-    record.entry = add_entry(worker, task.id, record, '1')
-    record.state, record.attempt, record.worker = 'running', '1', worker.id
+    record.assignment = assignment_of('1', add_entry(worker, task.id, record, '1'), worker.id)
+    record.state = 'running'
     if order > lane.reached then
       lane.reached = order
       lane.advanced = true

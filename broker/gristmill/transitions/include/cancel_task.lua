@@ -10,7 +10,7 @@ local function cancel_task(id)
   local to = transition(state, 'TaskCancel')
   if not to then return true end
   if state == 'inactive' then
-    redis.call('ZREM', key_ready(redis.call('HGET', key_task(id), 'lane')), id)
+    redis.call('ZREM', key_ready(string.match(redis.call('HGET', key_task(id), 'place'), '^%S+')), id)
     redis.call('ZREM', key_delayed(), id)
     finish(id, record, to, {})
   elseif is_unread(record.worker, record.entry) then

@@ -37,6 +37,10 @@ local function write_freed(read)
   end
   freed = {}
 end
+-- The id of the task in an entry.
+local function task_in(item)
+  return string.match(item[2][2], '^%S*')
+end
 -- Whether no processor has read the entry yet. Then XDEL is final: nobody reads between two commands of a script.
 local function is_unread(worker, at)
   local pending = redis.pcall('XPENDING', key_worker_tasks(worker), 'processors', at, at, 1)

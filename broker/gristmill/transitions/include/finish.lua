@@ -62,7 +62,7 @@ local function finish(id, record, to, outcome)
   end
   redis.call('SREM', key_client_tasks(client), id)
   redis.call('HSET', key_task(id), 'state', to)
-  redis.call('HDEL', key_task(id), 'worker', 'entry', 'request', 'payload', 'object', 'needs', 'nested')
+  redis.call('HDEL', key_task(id), 'assignment', 'request', 'payload', 'object', 'needs', 'nested')
   redis.call('SET', key_value(id), payload)
   if outcome.object then
     redis.call('HSET', key_task(id), 'result', outcome.object)

@@ -1,11 +1,24 @@
--- record: a task as a script sees it: nil when there is no record, or no longer after this script.
--- The fields are those that every outcome needs: each costs, in Redis and in Lua.
+-- record: a task as a script sees it. What every outcome needs lies in few fields, because each costs, in Redis and
+-- in Lua: `assignment` is `<attempt> <entry> <worker>`, `function` is `<object id> <name>`, `place` is `<lane> <order>`.
 local ended = {}
+local function assignment_of(attempt, at, worker)
+  return attempt .. ' ' .. at .. ' ' .. worker
+end
+local function name_in(called)
+  return string.match(called, ' (.*)$')
+end
+-- Nil when there is no record, or no longer after this script. `attempt` is that of the assignment, or the last one.
 local function record_of(id)
   if ended[id] then return nil end
-  local facts = redis.call('HMGET', key_task(id), 'state', 'attempt', 'worker', 'entry', 'name', 'submitted', 'more')
+  local facts = redis.call('HMGET', key_task(id), 'state', 'assignment', 'function', 'submitted', 'more')
   if not facts[1] then return nil end
-  return { state = facts[1], attempt = facts[2] or '0', worker = facts[3] or '', entry = facts[4], name = facts[5] or '', submitted = facts[6], more = facts[7] }
+  local record = { state = facts[1], name = name_in(facts[3] or ''), submitted = facts[4], more = facts[5] }
+  if facts[2] then
+    record.attempt, record.entry, record.worker = string.match(facts[2], '^(%d+) (%S+) (.*)$')
+  else
+    record.attempt = redis.call('HGET', key_task(id), 'attempt') or '0'
+  end
+  return record
 end
 -- The number of the last request that was made to the task's worker.
 local function last_request(id)

@@ -4,10 +4,11 @@
 local PRIORITY_STEP = 4398046511104
 local waiting_lanes = {}
 local function enqueue(id)
-  local place = redis.call('HMGET', key_task(id), 'lane', 'order', 'priority')
-  redis.call('ZADD', key_ready(place[1]), place[2] - (place[3] or 0) * PRIORITY_STEP, id)
-  know_lane(place[1])
-  waiting_lanes[place[1]] = true
+  local facts = redis.call('HMGET', key_task(id), 'place', 'priority')
+  local lane, order = string.match(facts[1], '^(%S+) (%d+)$')
+  redis.call('ZADD', key_ready(lane), order - (facts[2] or 0) * PRIORITY_STEP, id)
+  know_lane(lane)
+  waiting_lanes[lane] = true
 end
 -- Clients made inside a task end with that attempt.
 local function end_nested(nested)
@@ -15,19 +16,19 @@ local function end_nested(nested)
     redis.call('XADD', key_continued(), '*', 'end_client', '{"version":1,"client":"' .. client .. '"}')
   end
 end
-local function unassign(id, to)
+local function unassign(id, record, to)
   end_nested(redis.call('HGET', key_task(id), 'nested'))
-  redis.call('HSET', key_task(id), 'state', to)
-  redis.call('HDEL', key_task(id), 'worker', 'entry', 'request', 'nested')
+  redis.call('HSET', key_task(id), 'state', to, 'attempt', record.attempt)
+  redis.call('HDEL', key_task(id), 'assignment', 'request', 'nested')
 end
 local function requeue(id, record, to)
-  unassign(id, to)
+  unassign(id, record, to)
   enqueue(id)
   change(id, record.state, to, record.attempt, nil, record.name)
 end
 -- A retry that is not yet due waits in `delayed`; a duty brings it back.
 local function delay_task(id, record, to, due)
-  unassign(id, to)
+  unassign(id, record, to)
   redis.call('ZADD', key_delayed(), due, id)
   change(id, record.state, to, record.attempt, nil, record.name)
 end

@@ -18,7 +18,7 @@ local function return_unread(worker, most)
   local after = last_delivered(worker.tasks)
   if not after then return 0 end
   for _, item in ipairs(redis.call('XREVRANGE', worker.tasks, '+', '(' .. after, 'COUNT', most)) do
-    local id = item[2][2]
+    local id = task_in(item)
     local record = record_of(id)
     free_entry(worker.id, item[1])
     taken = taken + 1

@@ -1,0 +1,153 @@
+"""Clients that are killed, freeze, or flood: nothing of theirs stays, and nobody else is harmed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gristmill import Client, LocalCluster, QueueFullError, TaskError
+from support import tasks
+from support.database import Database
+from support.waiting import wait_until
+
+Starter = Callable[..., LocalCluster]
+
+PROGRAM = """
+import sys, time
+from gristmill import Client
+from support import tasks
+address, namespace, started = sys.argv[1:]
+client = Client(address, namespace=namespace, lease_seconds=1)
+running = client.submit(tasks.hang_politely, started)
+waiting = [client.submit(tasks.hang_politely, started + str(number)) for number in range(20)]
+client.flush()
+print("submitted", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def program(start_cluster: Starter, tmp_path: Path) -> tuple[LocalCluster, subprocess.Popen[str]]:
+    """A client of one second's lease in a process of its own, one task of which executes."""
+    cluster = start_cluster(workers=1)
+    command = [sys.executable, "-c", PROGRAM, cluster.address, cluster.namespace, str(tmp_path / "started")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(Path(tasks.__file__).parents[1])}
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "submitted\n"
+    process.stdout.close()
+    wait_until((tmp_path / "started").exists, "a task of the program executes")
+    return cluster, process
+
+
+def test_the_tasks_of_a_killed_client_are_cancelled(
+    program: tuple[LocalCluster, subprocess.Popen[str]], database: Database
+) -> None:
+    cluster, process = program
+    process.kill()
+    process.wait()
+
+    wait_until(lambda: not database.keys(cluster.keys.task("")), "no task of the killed client is left")
+    assert int(database.hash(cluster.keys.counts())["state:canceled"]) == 21
+    with Client(cluster) as client:
+        assert client.submit(abs, -1).result(timeout=30) == 1
+
+
+def test_a_client_that_was_frozen_for_longer_than_its_lease_goes_on_under_a_new_id(
+    program: tuple[LocalCluster, subprocess.Popen[str]], database: Database
+) -> None:
+    cluster, process = program
+    (before,) = database.zset(cluster.keys.clients())
+    process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: not database.zset(cluster.keys.clients()), "the lease of the frozen client has ended")
+    process.send_signal(signal.SIGCONT)
+
+    wait_until(lambda: database.zset(cluster.keys.clients()), "the client has registered again")
+    assert before not in database.zset(cluster.keys.clients())
+    process.kill()
+    process.wait()
+
+
+def test_a_client_that_ends_in_good_order_leaves_nothing(start_cluster: Starter, database: Database) -> None:
+    cluster = start_cluster(workers=1)
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from gristmill import Client; client = Client(sys.argv[1], namespace=sys.argv[2]);"
+        "client.submit(abs, -1).result(); [client.submit(pow, 2, n) for n in range(500)]; sys.exit(3)",
+        cluster.address,
+        cluster.namespace,
+    ]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 3
+
+    wait_until(lambda: not database.keys(cluster.keys.task("")), "no task is left")
+    assert database.zset(cluster.keys.clients()) == {}
+
+
+def test_a_client_whose_lease_ended_tells_its_futures(start_cluster: Starter, database: Database) -> None:
+    cluster = start_cluster(workers=0, schedulers=1)
+    with Client(cluster) as client:
+        future = client.submit(abs, -1)
+        client.flush()
+        database.run("ZADD", cluster.keys.clients(), -1, client.client_id)
+
+        with pytest.raises(TaskError, match="lease"):
+            future.result(timeout=30)
+
+
+def test_while_too_many_tasks_wait_new_ones_are_refused(start_cluster: Starter, database: Database) -> None:
+    cluster = start_cluster(workers=0, schedulers=1, scheduler_options={"max_tasks_waiting": 100})
+    with Client(cluster) as client:
+        accepted = [client.submit(abs, -number) for number in range(150)]
+        client.flush()
+        wait_until(lambda: database.string(cluster.keys.intake()) != "open", "the intake is closed")
+
+        def is_refused() -> bool:
+            try:
+                accepted.append(client.submit(abs, -len(accepted)))
+            except QueueFullError as error:
+                return "max_tasks_waiting" in str(error)
+            return False
+
+        wait_until(is_refused, "the client knows that no new tasks are taken")
+        cluster.add_worker()
+        outcomes = [future.exception(timeout=30) for future in accepted]
+        assert outcomes[:150] == [None] * 150
+        assert all(outcome is None or isinstance(outcome, QueueFullError) for outcome in outcomes)
+        wait_until(lambda: database.string(cluster.keys.intake()) == "open", "the intake is open")
+        wait_until(lambda: accepts(client), "new tasks are taken")
+
+
+def accepts(client: Client) -> bool:
+    try:
+        return bool(client.submit(abs, -1).result(timeout=30) == 1)
+    except QueueFullError:
+        return False
+
+
+def test_a_client_may_wait_instead_until_tasks_are_taken(start_cluster: Starter, database: Database) -> None:
+    cluster = start_cluster(workers=0, schedulers=1, scheduler_options={"max_tasks_waiting": 100})
+    with Client(cluster, when_full="wait") as client:
+        futures = [client.submit(abs, -number) for number in range(1500)]
+        wait_until(lambda: database.string(cluster.keys.intake()) not in ("open", None), "the intake is closed")
+        cluster.add_worker()
+
+        assert client.gather(futures, timeout=60) == list(range(1500))
+
+
+def test_the_flood_of_one_client_delays_another_by_one_task_of_its_own_each(start_cluster: Starter) -> None:
+    cluster = start_cluster(workers=1)
+    with Client(cluster) as flooding, Client(cluster) as other:
+        flood = [flooding.submit(tasks.sleep_long, 0.01) for _ in range(1000)]
+        flooding.flush()
+        wait_until(lambda: flood[5].done(), "the flood is being worked off")
+        for _ in range(3):
+            assert other.submit(abs, -1).result(timeout=30) == 1
+        assert not flood[-1].done()
+        flooding.cancel(flood)

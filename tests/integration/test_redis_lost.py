@@ -1,0 +1,173 @@
+"""Redis that comes and goes, with its data and without."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gristmill import Client, Future, LocalCluster
+from support import tasks
+from support.database import Database
+from support.server import RedisServer
+from support.waiting import wait_until
+
+Starter = Callable[..., LocalCluster]
+
+
+def numbered(log: Path, count: int) -> Counter[str]:
+    assert tasks.started_lines(log)
+    return Counter(str(number) for number in range(count))
+
+
+def starts(log: Path) -> Counter[str]:
+    return Counter(tasks.started_lines(log))
+
+
+def some_are_done(futures: list[Future], least: int) -> None:
+    wait_until(lambda: sum(future.done() for future in futures) >= least, f"{least} tasks are done", timeout=30)
+
+
+def test_connections_that_are_killed_lose_nothing(start_cluster: Starter, database: Database, tmp_path: Path) -> None:
+    cluster = start_cluster()
+    log = tmp_path / "log"
+    with Client(cluster) as client:
+        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(3000)]
+        for share in (300, 1000, 1700, 2400):
+            some_are_done(futures, share)
+            database.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+        assert client.gather(futures, timeout=60) == [str(number) for number in range(3000)]
+    assert starts(log) == numbered(log, 3000)
+
+
+def test_a_redis_that_restarts_with_its_data_loses_nothing(
+    start_cluster: Starter, own_server: RedisServer, tmp_path: Path
+) -> None:
+    cluster = start_cluster(redis=own_server.address)
+    log = tmp_path / "log"
+    with Client(cluster) as client:
+        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(3000)]
+        for share in (500, 1500):
+            some_are_done(futures, share)
+            own_server.restart()
+
+        assert client.gather(futures, timeout=60) == [str(number) for number in range(3000)]
+    assert starts(log) == numbered(log, 3000)
+
+
+def test_a_task_that_ends_while_redis_is_away_keeps_its_result(
+    start_cluster: Starter, own_server: RedisServer, tmp_path: Path
+) -> None:
+    cluster = start_cluster(redis=own_server.address, workers=1)
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    with Client(cluster) as client:
+        future = client.submit(tasks.wait_and_mark_end, str(log), str(gate), str(tmp_path / "ended"))
+        wait_until((tmp_path / "log.started").exists, "the task has started")
+        own_server.kill()
+        gate.touch()
+        wait_until((tmp_path / "ended").exists, "the task has ended")
+        own_server.start()
+
+        assert future.result(timeout=30) == "the value"
+    assert len(tasks.started_lines(log)) == 1
+
+
+def test_a_redis_that_loses_everything_is_told_everything_again(
+    start_cluster: Starter, database: Database, tmp_path: Path
+) -> None:
+    cluster = start_cluster()
+    log = tmp_path / "log"
+    with Client(cluster) as client:
+        source = client.submit(abs, -1)
+        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(3000)]
+        dependents = [client.submit(tasks.add, source, number) for number in range(100)]
+        some_are_done(futures, 300)
+        database.run("FLUSHALL")
+
+        assert client.gather(futures, timeout=90) == [str(number) for number in range(3000)]
+        assert client.gather(dependents, timeout=60) == list(range(1, 101))
+    assert set(starts(log)) == set(numbered(log, 3000))
+
+
+def test_work_goes_on_after_a_redis_without_data_comes_up(
+    start_cluster: Starter, server: RedisServer, namespace: str
+) -> None:
+    empty = RedisServer(persistent=False)
+    empty.start()
+    try:
+        cluster = start_cluster(redis=empty.address, namespace=namespace)
+        with Client(cluster) as client:
+            for _ in range(3):
+                assert client.map(abs, range(100)) == list(range(100))
+                empty.restart()
+            future = client.submit(abs, -5)
+            assert future.result(timeout=60) == 5
+            assert client.map(bytes, [200_000] * 3, timeout=60) == [bytes(200_000)] * 3
+        cluster.close()
+    finally:
+        empty.discard()
+
+
+def test_a_large_argument_is_sent_again_after_everything_was_lost(
+    start_cluster: Starter, database: Database, tmp_path: Path
+) -> None:
+    cluster = start_cluster(workers=1)
+    gate = tmp_path / "gate"
+    with Client(cluster) as client:
+        blocker = client.submit(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
+        large = bytes(3_000_000)
+        future = client.submit(len, large)
+        client.flush()
+        database.run("FLUSHALL")
+        gate.touch()
+
+        assert future.result(timeout=60) == 3_000_000
+        assert blocker.result(timeout=60) > 0
+
+
+def test_a_redis_that_refuses_writes_for_a_while_loses_nothing(
+    start_cluster: Starter, own_server: RedisServer, tmp_path: Path
+) -> None:
+    cluster = start_cluster(redis=own_server.address)
+    database = Database(own_server.address)
+    log = tmp_path / "log"
+    with Client(cluster) as client:
+        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(2000)]
+        some_are_done(futures, 200)
+        database.run("CONFIG", "SET", "min-replicas-to-write", "1")
+        with pytest.raises(Exception, match="NOREPLICAS"):
+            database.run("SET", "x", "x")
+        database.run("CONFIG", "SET", "min-replicas-to-write", "0")
+
+        assert client.gather(futures, timeout=60) == [str(number) for number in range(2000)]
+    assert starts(log) == numbered(log, 2000)
+    assert all(program.poll() is None for program in cluster.processes)
+    database.close()
+
+
+def test_a_full_redis_closes_the_intake_and_what_is_in_drains(
+    start_cluster: Starter, own_server: RedisServer, tmp_path: Path
+) -> None:
+    from gristmill import QueueFullError
+
+    cluster = start_cluster(redis=own_server.address)
+    database = Database(own_server.address)
+    with Client(cluster) as client:
+        used = int(dict(line.split(":", 1) for line in database.info("memory"))["used_memory"])
+        database.run("CONFIG", "SET", "maxmemory", used + 6_000_000)
+        accepted: list[Future] = []
+        with pytest.raises(QueueFullError):
+            for number in range(200_000):
+                accepted.append(client.submit(tasks.echo, b"x" * 2000 + str(number).encode()))
+        refused = [future for future in accepted if isinstance(future.exception(timeout=90), QueueFullError)]
+        assert len(refused) < len(accepted)
+        database.run("CONFIG", "SET", "maxmemory", 0)
+
+        values = [future.result(timeout=60) for future in accepted if future not in refused]
+        assert all(value.startswith(b"xxx") for value in values)
+        wait_until(lambda: database.string(cluster.keys.intake()) == "open", "the intake is open again")
+        assert client.submit(abs, -1).result(timeout=30) == 1
+    database.close()

@@ -1,0 +1,265 @@
+"""A worker stops, gives back and limits tasks as it is told, and answers what is true of that attempt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from gristmill.protocol.keys import Keys
+from support import tasks
+from support.byhand import ByHand, WorkerProcess
+from support.database import Database
+from support.leaks import Leaks
+from support.server import RedisServer
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def hand(database: Database, keys: Keys) -> Iterator[ByHand]:
+    hand = ByHand(database, keys)
+    yield hand
+    hand.close()
+
+
+@pytest.fixture
+def worker(
+    no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
+) -> Iterator[WorkerProcess]:
+    """A registered worker with one processor and little patience."""
+    worker = WorkerProcess(
+        server.address, namespace, tmp_path, "--concurrency", "1", "--cancel-grace-seconds", "0.5"
+    )
+    hand.register(worker)
+    hand.wait_ready(1)
+    yield worker
+    worker.end()
+
+
+def hold_the_interpreter(started: str) -> None:
+    """One native call that takes years and never lets other threads or signal handlers run."""
+    import re
+    from pathlib import Path
+
+    Path(started).touch()
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def hold() -> object:
+    """As a task it travels by value: workers cannot import this module."""
+    namespace: dict[str, object] = {}
+    import inspect
+
+    exec(inspect.getsource(hold_the_interpreter), namespace)
+    return namespace["hold_the_interpreter"]
+
+
+class TestCancel:
+    def test_an_executing_task_is_interrupted_and_its_processor_goes_on(
+        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
+    ) -> None:
+        started = tmp_path / "started"
+        (before,) = worker.processors()
+        task = hand.assign(tasks.hang_politely, str(started))
+        wait_until(started.exists, "the task runs")
+
+        assert hand.answer(hand.request("cancel", task)) == "canceled"
+        assert hand.outcome(hand.assign(tasks.pid)).value == before.pid
+        assert task not in {row.task for row in hand.rows()}
+
+    @pytest.mark.parametrize("function", [tasks.hang_stubbornly, hold()], ids=["stubborn", "native call"])
+    def test_a_task_that_does_not_react_is_killed_and_nothing_is_reported_of_it(
+        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path, function: object
+    ) -> None:
+        started = tmp_path / "started"
+        (before,) = worker.processors()
+        task = hand.assign(function, str(started))  # type: ignore[arg-type]
+        wait_until(started.exists, "the task runs")
+        began = time.monotonic()
+
+        assert hand.answer(hand.request("cancel", task)) == "canceled"
+        assert time.monotonic() - began < 1.5
+        assert hand.outcome(hand.assign(tasks.pid)).value != before.pid
+        assert task not in {row.task for row in hand.rows()}
+
+    def test_a_task_that_ends_well_in_spite_of_the_interrupt_keeps_its_value(
+        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
+    ) -> None:
+        def finish_anyway(started: str) -> str:
+            import time
+            from pathlib import Path
+
+            try:
+                Path(started).touch()
+                time.sleep(60)
+            except BaseException as error:
+                return type(error).__name__
+            return "not interrupted"
+
+        started = tmp_path / "started"
+        task = hand.assign(finish_anyway, str(started))
+        wait_until(started.exists, "the task runs")
+
+        assert hand.answer(hand.request("cancel", task)) == "failed"
+        assert hand.outcome(task).value == "TaskCancelled"
+
+    def test_a_task_that_was_prefetched_never_starts(
+        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
+    ) -> None:
+        log = str(tmp_path / "log")
+        hand.warm_up()
+        (processor,) = worker.processors()
+        processor.suspend()
+        given = hand.assign_together([(tasks.note_start, log, str(number)) for number in range(10)])
+        wait_until(lambda: len(hand.pending()) >= 10, "Redis has handed the tasks out")
+        request = hand.request("cancel", given[5])
+        processor.resume()
+
+        answer = hand.answer(request)
+        hand.outcomes(given[:5] + given[6:])
+
+        ran = given[5] in {row.task for row in hand.rows()}
+        assert answer == ("failed" if ran else "canceled")
+        assert ("5" in tasks.started_lines(log)) is ran
+
+    def test_a_task_whose_outcome_is_on_its_way_is_answered_failed(self, hand: ByHand, worker: WorkerProcess) -> None:
+        task = hand.assign(tasks.add, 1, 2)
+        hand.outcome(task)
+
+        assert hand.answer(hand.request("cancel", task)) == "failed"
+
+    def test_a_task_whose_processor_died_is_answered_failed(self, hand: ByHand, worker: WorkerProcess) -> None:
+        earlier = hand.assign(tasks.add, 1, 2)
+        deadly = hand.assign(tasks.kill_own_process)
+        hand.outcomes([earlier, deadly])
+
+        assert hand.answer(hand.request("cancel", deadly)) == "failed"
+        assert hand.answer(hand.request("cancel", earlier)) == "failed"
+
+    def test_what_was_never_received_is_not_found_at_once(self, hand: ByHand, worker: WorkerProcess) -> None:
+        task = hand.assign(tasks.add, 1, 2)
+        hand.outcome(task)
+        began = time.monotonic()
+
+        assert hand.answer(hand.request("cancel", "AbCdEfGhIj.8888888")) == "not_found"
+        assert hand.answer(hand.request("cancel", task, attempt=2)) == "not_found"
+        assert time.monotonic() - began < 1.5
+
+    def test_not_found_waits_for_what_redis_may_have_handed_out(
+        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
+    ) -> None:
+        """Given a processor that is frozen, and a task that lies in its socket
+        If the task is cancelled
+        I expect no answer until the processor goes on, and then that it was stopped."""
+        (processor,) = worker.processors()
+        processor.suspend()
+        task = hand.assign(tasks.hang_politely, str(tmp_path / "started"))
+        wait_until(lambda: len(hand.pending()) == 1, "Redis has handed the task out")
+        request = hand.request("cancel", task)
+        other = hand.request("cancel", "AbCdEfGhIj.8888888")
+        beats = len(hand.beats())
+        wait_until(lambda: len(hand.beats()) > beats, "the agent has had time")
+        assert hand.said(hand.keys.results(), "confirms") == []
+
+        processor.resume()
+
+        assert hand.answer(request) == "canceled"
+        assert hand.answer(other) == "not_found"
+
+    def test_many_cancels_in_quick_succession_leave_one_healthy_processor(
+        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
+    ) -> None:
+        def wait() -> None:
+            import time
+
+            time.sleep(60)
+
+        given = [hand.assign(wait) for _ in range(30)]
+        requests = [hand.request("cancel", task) for task in given]
+
+        # Those that nobody has read yet are the schedulers' business: here they come to be executed, and are cancelled.
+        answers = [hand.answer(request) for request in requests]
+        unread = [task for task, answer in zip(given, answers, strict=True) if answer == "not_found"]
+        for task in unread:
+            wait_until(lambda task=task: any(f["task"] == task for f in figures(hand)), f"{task} executes")  # type: ignore[misc]
+            assert hand.answer(hand.request("cancel", task)) == "canceled"
+
+        assert set(answers) <= {"canceled", "not_found"}
+        assert hand.outcome(hand.assign(tasks.add, 1, 1)).value == 2
+        assert len(worker.processors()) == 1
+
+
+def figures(hand: ByHand) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = hand.beats()[-1]["processors"]
+    return found
+
+
+class TestGiveBack:
+    def test_what_executes_is_not_given_back(self, hand: ByHand, worker: WorkerProcess, tmp_path: Path) -> None:
+        gate = tmp_path / "gate"
+        task = hand.assign(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
+        wait_until((tmp_path / "started").exists, "the task runs")
+
+        assert hand.answer(hand.request("give_back", task)) == "failed"
+        gate.touch()
+        assert hand.outcome(task).status == "success"
+
+    def test_a_long_task_lets_go_of_what_waits_behind_it_and_of_what_was_finished_before_it(
+        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
+    ) -> None:
+        def short_or_long(gate: str) -> str:
+            import os
+            import time
+
+            while gate and not os.path.exists(gate):
+                time.sleep(0.005)
+            return gate
+
+        gate = tmp_path / "gate"
+        hand.warm_up()
+        hand.outcomes(hand.assign_together([(short_or_long, "")] * 40))
+
+        given = hand.assign_together(
+            [(short_or_long, "")] * 20 + [(short_or_long, str(gate))] + [(short_or_long, "")] * 60
+        )
+        outcomes = hand.outcomes(given[:20], timeout=2)
+        wait_until(lambda: hand.returned(), "the rest is given back")
+
+        assert all(outcomes[task].value == "" for task in given[:20])
+        assert hand.returned() == given[21:]
+        for task in (given[21], given[80]):
+            assert hand.answer(hand.request("cancel", task)) == "canceled"
+        gate.touch()
+        assert hand.outcome(given[20]).value == str(gate)
+        assert not {row.task for row in hand.rows()} & set(given[21:])
+        assert sorted(row.task for row in hand.rows()) == sorted({row.task for row in hand.rows()})
+
+
+class TestTimeLimit:
+    @pytest.mark.parametrize(
+        "function", [tasks.hang_politely, tasks.hang_stubbornly, hold()], ids=["polite", "stubborn", "native call"]
+    )
+    def test_a_task_that_runs_longer_fails_by_name(
+        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path, function: object
+    ) -> None:
+        task = hand.assign(
+            function,  # type: ignore[arg-type]
+            str(tmp_path / "started"),
+            extra={"options": orjson.dumps({"timeout_ms": 300, "retry_on": []}).decode()},
+        )
+
+        row = hand.outcome(task)
+
+        assert row.status == "failed"
+        assert row.error is not None
+        assert row.error.startswith("TimeLimitError: expected the task to end within 0.3 s")
+        assert 300_000 <= row.duration_us < 1_500_000
+        assert hand.outcome(hand.assign(tasks.add, 1, 1)).value == 2
+
+    def test_a_task_that_ends_in_time_is_left_alone(self, hand: ByHand, worker: WorkerProcess) -> None:
+        options = {"options": orjson.dumps({"timeout_ms": 60_000}).decode()}
+
+        assert hand.outcome(hand.assign(tasks.add, 1, 1, extra=options)).value == 2
