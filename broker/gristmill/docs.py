@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gristmill.protocol import messages
 from gristmill.protocol.keys import Keys, key_kinds
+from gristmill.protocol.kinds import Request
 from gristmill.protocol.states import ASSIGNED, EVENT_SENTENCES, STATE_SENTENCES, TERMINAL, TRANSITIONS, Event, State
 from gristmill.transitions import SCRIPT_OF
 from gristmill.transitions.loader import all_scripts
@@ -58,22 +59,22 @@ def _requests() -> list[str]:
 
 
 STREAM_OF = {
-    messages.Request.CLIENT: "submit",
-    messages.Request.TASKS: "submit",
-    messages.Request.OUTCOMES: "results",
-    messages.Request.CONFIRMS: "results",
-    messages.Request.RETURNED: "results",
-    messages.Request.CANCEL: "cancels",
-    messages.Request.RELEASE: "cancels",
-    messages.Request.DISCONNECT: "cancels",
-    messages.Request.WORKER: "heartbeats",
-    messages.Request.BEAT: "heartbeats",
-    messages.Request.CLIENT_BEAT: "heartbeats",
-    messages.Request.DRAIN: "heartbeats",
-    messages.Request.LEAVE: "heartbeats",
-    messages.Request.END_CLIENT: "continue",
-    messages.Request.END_WORKER: "continue",
-    messages.Request.RESOLVE: "continue",
+    Request.CLIENT: "submit",
+    Request.TASKS: "submit",
+    Request.OUTCOMES: "results",
+    Request.CONFIRMS: "results",
+    Request.RETURNED: "results",
+    Request.CANCEL: "cancels",
+    Request.RELEASE: "cancels",
+    Request.DISCONNECT: "cancels",
+    Request.WORKER: "heartbeats",
+    Request.BEAT: "heartbeats",
+    Request.CLIENT_BEAT: "heartbeats",
+    Request.DRAIN: "heartbeats",
+    Request.LEAVE: "heartbeats",
+    Request.END_CLIENT: "continue",
+    Request.END_WORKER: "continue",
+    Request.RESOLVE: "continue",
 }
 
 

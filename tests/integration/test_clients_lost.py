@@ -30,6 +30,15 @@ print("submitted", flush=True)
 time.sleep(600)
 """
 
+ENDING = """
+import sys
+from gristmill import Client
+client = Client(sys.argv[1], namespace=sys.argv[2])
+client.submit(abs, -1).result()
+futures = [client.submit(pow, 2, number) for number in range(500)]
+sys.exit(3)
+"""
+
 
 @pytest.fixture
 def program(start_cluster: Starter, tmp_path: Path) -> tuple[LocalCluster, subprocess.Popen[str]]:
@@ -76,14 +85,7 @@ def test_a_client_that_was_frozen_for_longer_than_its_lease_goes_on_under_a_new_
 
 def test_a_client_that_ends_in_good_order_leaves_nothing(start_cluster: Starter, database: Database) -> None:
     cluster = start_cluster(workers=1)
-    command = [
-        sys.executable,
-        "-c",
-        "import sys; from gristmill import Client; client = Client(sys.argv[1], namespace=sys.argv[2]);"
-        "client.submit(abs, -1).result(); [client.submit(pow, 2, n) for n in range(500)]; sys.exit(3)",
-        cluster.address,
-        cluster.namespace,
-    ]
+    command = [sys.executable, "-c", ENDING, cluster.address, cluster.namespace]
     assert subprocess.run(command, timeout=60, check=False).returncode == 3
 
     wait_until(lambda: not database.keys(cluster.keys.task("")), "no task is left")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
-from gristmill import Client, Future, LocalCluster
+from gristmill import Client, Future, LocalCluster, QueueFullError
 from support import tasks
 from support.database import Database
 from support.server import RedisServer
@@ -44,7 +45,7 @@ def test_connections_that_are_killed_lose_nothing(start_cluster: Starter, databa
 
 
 def test_a_redis_that_restarts_with_its_data_loses_nothing(
-    start_cluster: Starter, own_server: RedisServer, tmp_path: Path
+    own_server: RedisServer, start_cluster: Starter, tmp_path: Path
 ) -> None:
     cluster = start_cluster(redis=own_server.address)
     log = tmp_path / "log"
@@ -59,7 +60,7 @@ def test_a_redis_that_restarts_with_its_data_loses_nothing(
 
 
 def test_a_task_that_ends_while_redis_is_away_keeps_its_result(
-    start_cluster: Starter, own_server: RedisServer, tmp_path: Path
+    own_server: RedisServer, start_cluster: Starter, tmp_path: Path
 ) -> None:
     cluster = start_cluster(redis=own_server.address, workers=1)
     log, gate = tmp_path / "log", tmp_path / "gate"
@@ -92,23 +93,25 @@ def test_a_redis_that_loses_everything_is_told_everything_again(
     assert set(starts(log)) == set(numbered(log, 3000))
 
 
+@pytest.fixture
+def forgetful_server() -> Iterator[RedisServer]:
+    """A Redis that comes back empty."""
+    server = RedisServer(persistent=False)
+    server.start()
+    yield server
+    server.discard()
+
+
 def test_work_goes_on_after_a_redis_without_data_comes_up(
-    start_cluster: Starter, server: RedisServer, namespace: str
+    forgetful_server: RedisServer, start_cluster: Starter
 ) -> None:
-    empty = RedisServer(persistent=False)
-    empty.start()
-    try:
-        cluster = start_cluster(redis=empty.address, namespace=namespace)
-        with Client(cluster) as client:
-            for _ in range(3):
-                assert client.map(abs, range(100)) == list(range(100))
-                empty.restart()
-            future = client.submit(abs, -5)
-            assert future.result(timeout=60) == 5
-            assert client.map(bytes, [200_000] * 3, timeout=60) == [bytes(200_000)] * 3
-        cluster.close()
-    finally:
-        empty.discard()
+    cluster = start_cluster(redis=forgetful_server.address)
+    with Client(cluster) as client:
+        for _ in range(3):
+            assert client.map(abs, range(100)) == list(range(100))
+            forgetful_server.restart()
+        assert client.submit(abs, -5).result(timeout=60) == 5
+        assert client.map(bytes, [200_000] * 3, timeout=60) == [bytes(200_000)] * 3
 
 
 def test_a_large_argument_is_sent_again_after_everything_was_lost(
@@ -129,7 +132,7 @@ def test_a_large_argument_is_sent_again_after_everything_was_lost(
 
 
 def test_a_redis_that_refuses_writes_for_a_while_loses_nothing(
-    start_cluster: Starter, own_server: RedisServer, tmp_path: Path
+    own_server: RedisServer, start_cluster: Starter, tmp_path: Path
 ) -> None:
     cluster = start_cluster(redis=own_server.address)
     database = Database(own_server.address)
@@ -138,7 +141,7 @@ def test_a_redis_that_refuses_writes_for_a_while_loses_nothing(
         futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(2000)]
         some_are_done(futures, 200)
         database.run("CONFIG", "SET", "min-replicas-to-write", "1")
-        with pytest.raises(Exception, match="NOREPLICAS"):
+        with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
             database.run("SET", "x", "x")
         database.run("CONFIG", "SET", "min-replicas-to-write", "0")
 
@@ -148,26 +151,66 @@ def test_a_redis_that_refuses_writes_for_a_while_loses_nothing(
     database.close()
 
 
-def test_a_full_redis_closes_the_intake_and_what_is_in_drains(
-    start_cluster: Starter, own_server: RedisServer, tmp_path: Path
-) -> None:
-    from gristmill import QueueFullError
+def submit_until_refused(client: Client, most: int) -> list[Future]:
+    """The futures of what was accepted before `submit` raised, or of all."""
+    accepted = []
+    try:
+        for number in range(most):
+            future = client.submit(tasks.echo, b"x" * 2000 + str(number).encode())
+            accepted.append(future)
+    except QueueFullError:
+        pass
+    return accepted
 
+
+def ended_as_accepted_or_refused(futures: list[Future]) -> tuple[int, int]:
+    """How many succeeded, and how many were refused; anything else fails."""
+    outcomes = [future.exception(timeout=60) for future in futures]
+    refused = sum(isinstance(outcome, QueueFullError) for outcome in outcomes)
+    assert [outcome for outcome in outcomes if outcome and not isinstance(outcome, QueueFullError)] == []
+    return len(outcomes) - refused, refused
+
+
+def limit_memory(database: Database, more: int) -> None:
+    used = int(dict(line.split(":", 1) for line in database.info("memory"))["used_memory"])
+    database.run("CONFIG", "SET", "maxmemory", used + more)
+
+
+def test_the_intake_closes_before_redis_is_full_and_what_is_in_drains(
+    own_server: RedisServer, start_cluster: Starter
+) -> None:
+    cluster = start_cluster(redis=own_server.address, workers=0, schedulers=1)
+    database = Database(own_server.address)
+    with Client(cluster) as client:
+        limit_memory(database, 60_000_000)
+        accepted = submit_until_refused(client, 100_000)
+        assert len(accepted) < 100_000
+        cluster.add_worker()
+        succeeded, _ = ended_as_accepted_or_refused(accepted)
+
+        assert succeeded > 1000
+        wait_until(lambda: database.string(cluster.keys.intake()) == "open", "the intake is open again")
+        wait_until(lambda: len(submit_until_refused(client, 1)) == 1, "new tasks are taken")
+    database.close()
+
+
+def test_a_redis_that_is_full_loses_nothing_that_was_accepted(own_server: RedisServer, start_cluster: Starter) -> None:
     cluster = start_cluster(redis=own_server.address)
     database = Database(own_server.address)
     with Client(cluster) as client:
-        used = int(dict(line.split(":", 1) for line in database.info("memory"))["used_memory"])
-        database.run("CONFIG", "SET", "maxmemory", used + 6_000_000)
-        accepted: list[Future] = []
-        with pytest.raises(QueueFullError):
-            for number in range(200_000):
-                accepted.append(client.submit(tasks.echo, b"x" * 2000 + str(number).encode()))
-        refused = [future for future in accepted if isinstance(future.exception(timeout=90), QueueFullError)]
-        assert len(refused) < len(accepted)
+        limit_memory(database, 1_000_000)
+        accepted = submit_until_refused(client, 3000)
+        wait_until(lambda: refuses_writes(database) or all(future.done() for future in accepted), "Redis is full")
         database.run("CONFIG", "SET", "maxmemory", 0)
 
-        values = [future.result(timeout=60) for future in accepted if future not in refused]
-        assert all(value.startswith(b"xxx") for value in values)
-        wait_until(lambda: database.string(cluster.keys.intake()) == "open", "the intake is open again")
-        assert client.submit(abs, -1).result(timeout=30) == 1
+        ended_as_accepted_or_refused(accepted)
+        wait_until(lambda: len(submit_until_refused(client, 1)) == 1, "new tasks are taken")
     database.close()
+
+
+def refuses_writes(database: Database) -> bool:
+    try:
+        database.run("SET", "x", "x", "PX", 1)
+    except redis.ResponseError:
+        return True
+    return False

@@ -142,7 +142,6 @@ def test_a_processor_killed_from_outside_fails_its_task_and_is_replaced(start_cl
     cluster = start_cluster(workers=1, schedulers=1)
     with Client(cluster) as client:
         future = client.submit(tasks.hang_politely, str(tmp_path / "started"))
-        psutil.Process(started_pid(tmp_path / "started")).send_signal(signal.SIGTERM)
         psutil.Process(started_pid(tmp_path / "started")).send_signal(signal.SIGKILL)
 
         with pytest.raises(ProcessorDiedError, match="SIGKILL"):

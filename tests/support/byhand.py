@@ -54,7 +54,15 @@ class Row(NamedTuple):
 class WorkerProcess:
     """`python -m gristmill_worker` in a session of its own; what it logs is in `log`."""
 
-    def __init__(self, address: str, namespace: str, folder: Path, *options: str, environment: Any = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        namespace: str,
+        folder: Path,
+        *options: str,
+        environment: dict[str, str] | None = None,
+        inherit: tuple[int, ...] = (),
+    ) -> None:
         self.log_path = folder / "worker.log"
         paths = [str(TESTS.parent / root) for root in ("broker", "worker")] + [str(TESTS), str(folder)]
         with self.log_path.open("ab") as log:
@@ -63,6 +71,7 @@ class WorkerProcess:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "GRISTMILL_REDIS": address,
                      "GRISTMILL_NAMESPACE": namespace, **(environment or {})},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, start_new_session=True,
+                pass_fds=inherit,
             )  # fmt: skip
         self.pid = self.process.pid
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gristmill.protocol.keys import GROUP_PROCESSORS, GROUP_SCHEDULERS, REQUEST_STREAMS, Keys
-from gristmill.protocol.messages import VERSION, Request
+from gristmill.protocol.kinds import VERSION, Request
 from gristmill.protocol.records import unpack_record
 from gristmill.store.connection import Connection
 from gristmill.transitions import LATER, Scripts
@@ -158,6 +158,11 @@ class Driver:
     def record(self, task: str) -> dict[str, str]:
         """The record of a task; empty when there is none."""
         return unpack_record(self.database.hash(self.keys.task(task)))
+
+    def now_ms(self) -> int:
+        """Redis's clock."""
+        seconds, microseconds = self.database.run("TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000
 
     def state(self, task: str) -> str:
         """The state in the record of a task; empty when there is none."""

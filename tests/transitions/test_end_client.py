@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from support.driver import Driver, write_object
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from support.driver import CALL, Driver, numbers
+from support.waiting import wait_until
 
 
 def test_the_oldest_entry_of_each_processor_is_charged_and_nothing_else(driver: Driver) -> None:
@@ -138,7 +139,8 @@ def test_it_does_not_wait_for_what_was_reported_later(driver: Driver) -> None:
     client, worker = driver.client(), driver.worker(1)
     client.submit(1)
     worker.read()
-    driver.send(Request.END_WORKER, {"worker": worker.id, "reason": "expired"})
+    sent = driver.send(Request.END_WORKER, {"worker": worker.id, "reason": "expired"})
+    wait_until(lambda: driver.now_ms() > int(sent.partition("-")[0]), "a millisecond has passed")
     driver.send(Request.OUTCOMES, {"worker": worker.id, "outcomes": [worker.row(client.task(1))]})
     (end,) = driver.read("continued")
 

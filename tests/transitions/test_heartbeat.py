@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from support.driver import Driver, PlayedWorker, numbers
 
 

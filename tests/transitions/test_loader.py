@@ -10,7 +10,7 @@ import pytest
 
 from gristmill import transitions
 from gristmill.protocol.keys import Keys, key_kinds
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from gristmill.protocol.states import TERMINAL, TRANSITIONS
 from gristmill.store.connection import Connection, ReplyError
 from gristmill.transitions import DUTIES, LATER, SCRIPT_OF, Scripts

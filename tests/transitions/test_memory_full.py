@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gristmill.protocol.keys import Keys
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from support.database import Database
 from support.driver import CALL, Driver
 from support.invariants import check_invariants

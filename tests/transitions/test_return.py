@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from support.driver import Driver, PlayedClient, PlayedWorker, numbers
 
 

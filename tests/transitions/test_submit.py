@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gristmill.protocol.keys import Keys
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from support.database import Database
 from support.driver import CALL, FAILURE, LANE, LONG_CALL, VALUE, Driver, numbers
 from support.invariants import PRIORITY_STEP

@@ -9,7 +9,8 @@ import pytest
 
 from gristmill import errors
 from gristmill.errors import MessageError
-from gristmill.protocol import messages
+from gristmill.protocol import kinds, messages
+from gristmill.protocol.kinds import Request
 from gristmill.protocol.messages import (
     BODIES,
     CancelMessage,
@@ -18,7 +19,6 @@ from gristmill.protocol.messages import (
     Confirm,
     ConfirmsMessage,
     Message,
-    Request,
     TaskOptions,
     TasksMessage,
     WorkerMessage,
@@ -82,7 +82,7 @@ def test_what_was_encoded_is_decoded_to_the_same(kind: Request) -> None:
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_every_body_carries_the_version(kind: Request) -> None:
-    assert json.loads(encode(EXAMPLES[kind]))["version"] == messages.VERSION
+    assert json.loads(encode(EXAMPLES[kind]))["version"] == kinds.VERSION
 
 
 @pytest.mark.parametrize("kind", BODIES)

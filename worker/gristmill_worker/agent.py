@@ -24,7 +24,8 @@ from typing import Any
 from gristmill import owner
 from gristmill._version import __version__
 from gristmill.protocol.keys import Keys
-from gristmill.protocol.messages import Control, WorkerMessage
+from gristmill.protocol.kinds import Control
+from gristmill.protocol.messages import WorkerMessage
 from gristmill.settings import WorkerSettings
 from gristmill.store.connection import ReplyError
 from gristmill_worker import preload

@@ -100,10 +100,10 @@ def failure(error: BaseException, run: Mapping[str, Any], *, skip_frames: int = 
 
 def error_line(text: str) -> bytes:
     """JSON of one line of text for people."""
-    line = " ".join(text.split())
+    line = " ".join(text.split()).encode("utf-8", "backslashreplace").decode()
     if len(line) > ERROR_CHARACTERS:
         line = line[: ERROR_CHARACTERS - 3] + "..."
-    return orjson.dumps(line.encode("utf-8", "backslashreplace").decode())
+    return orjson.dumps(line)
 
 
 def wants_retry(run: Mapping[str, Any], kind: type[BaseException]) -> bool:

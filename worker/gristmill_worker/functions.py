@@ -71,7 +71,10 @@ class Functions:
 
     def get(self, object_id: bytes) -> Function | None:
         """The function that came in this object, or None when it must be read from Redis."""
-        return self._functions.get(object_id)
+        function = self._functions.get(object_id)
+        if function is not None:
+            self._functions.move_to_end(object_id)
+        return function
 
     def add(self, object_id: bytes, data: bytes) -> Function:
         """Keep a function that was read from Redis."""

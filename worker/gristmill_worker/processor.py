@@ -96,9 +96,9 @@ class Processor:
             if entries:
                 self._hold(entries)
             words[TURN] += 1
+            # Redis may have taken no outcomes although it gave tasks: a full one does. Then nothing starts.
+            self._link.flush()
             if entries:
-                # Redis may have taken no outcomes although it gave tasks: a full one does.
-                self._link.flush()
                 self._walk(entries)
                 self._output.restore()
                 self._interrupts.install()

@@ -6,9 +6,10 @@ from typing import Any
 
 import orjson
 
-from gristmill.protocol import messages
+from gristmill.protocol import kinds, messages
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
-from gristmill.protocol.messages import Confirm, Request
+from gristmill.protocol.kinds import Request
+from gristmill.protocol.messages import Confirm
 from gristmill.store.connection import pack
 from gristmill_worker.board import Held, clock_ns
 from gristmill_worker.execution import FAILED, RETRY, error_line, wants_retry
@@ -45,7 +46,7 @@ class Reports:
     def outcomes(self, rows: bytes) -> None:
         """JSON rows, joined by commas, in place of a processor."""
         if rows:
-            body = b'{"version":%d,"worker":%b,"outcomes":[%b]}' % (messages.VERSION, orjson.dumps(self.worker), rows)
+            body = b'{"version":%d,"worker":%b,"outcomes":[%b]}' % (kinds.VERSION, orjson.dumps(self.worker), rows)
             self._result(Request.OUTCOMES, body)
 
     def failed(self, held: Held, error: type[Exception], text: str, started_at: int) -> None:

@@ -10,7 +10,8 @@ import click
 
 from gristmill.cli import epilog, exits
 from gristmill.errors import UnknownTaskError
-from gristmill.protocol.messages import BATCH_TASKS, CancelMessage, Request, encode
+from gristmill.protocol.kinds import BATCH_TASKS, Request
+from gristmill.protocol.messages import CancelMessage, encode
 from gristmill.protocol.states import TERMINAL
 from gristmill.settings import Settings, options
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import runpy
+import importlib
 import signal
-import sys
 
 import click
+
+from gristmill.cli import run
 
 
 def program(name: str, module: str) -> click.Command:
@@ -17,7 +18,7 @@ def program(name: str, module: str) -> click.Command:
     def command(arguments: tuple[str, ...]) -> None:
         # Until the program has its own handler, Ctrl-C ends it without a traceback through half-imported modules.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        sys.argv[1:] = arguments
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        # By name: gristmill imports neither the worker nor the page.
+        run(importlib.import_module(f"{module}.__main__").command, arguments, f"gristmill {name}")
 
     return command

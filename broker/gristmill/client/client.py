@@ -170,16 +170,11 @@ class Calls:
         options: dict[str, Any] | None,
     ) -> Future:
         """The future of a call, ready to be queued; or one that is done, when a dependency failed already."""
-        future = _new_future(Future)
         try:
             data, dependencies = dump_call(session, called.name, args, kwargs)
         except DependencyFailedError as failed:
-            return _follow(future, session, failed.future)
-        future._session = session
-        future._number = next(session.numbers)
-        future._function = called
-        if options is not None:
-            future._options = options
+            return _follow(session, failed.future)
+        future = Future(session, next(session.numbers), called, options)
         if dependencies:
             future._dependencies = dependencies
         if len(data) <= INLINE_BYTES:
@@ -341,9 +336,6 @@ def _connect(address: str, namespace: str, settings: dict[str, Any]) -> Client:
     return Client(address, namespace=namespace, **settings)
 
 
-_new_future = object.__new__
-
-
 def _queue(session: Session, future: Future) -> None:
     """Hand a future over, unless it is done already."""
     if future._call is not None:
@@ -352,16 +344,15 @@ def _queue(session: Session, future: Future) -> None:
         session.enqueue_large(future)
 
 
-def _follow(future: Future, session: Session, dependency: Future) -> Future:
+def _follow(session: Session, dependency: Future) -> Future:
     """A task that is never sent, because a dependency has no value: it ends as that did."""
-    future._session = session
-    future._number = next(session.numbers)
+    future = Future(session, next(session.numbers))
     if dependency.cancelled():
-        future._settle(CANCELLED)
+        future._state = CANCELLED
     else:
         future._failed = True
         future._source = dependency._source or dependency
-        future._settle(FINISHED)
+        future._state = FINISHED
     return future
 
 

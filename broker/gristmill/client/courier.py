@@ -36,8 +36,9 @@ INTAKE_POLL_SECONDS = 0.1
 RECORD_SECONDS = 1.5
 """While tasks are unfinished and nothing comes, the record is looked at this often."""
 INBOX_ENTRIES = 64
-TRIM_ENTRIES = 64
-"""Handled entries are removed with the next write, or with the next read when there are so many."""
+TRIM_WITH_WRITE = 16
+TRIM_WITH_READ = 64
+"""So many handled entries are removed with the next write, or with the next read; fewer when nothing comes any more."""
 
 _POLLIN = select.POLLIN
 _HANG_UP = getattr(select, "POLLRDHUP", 0)
@@ -51,9 +52,11 @@ class Courier:
         self.session = session
         self.last_entry = "0"
         """The inbox is read behind this entry."""
+        self._handled = ""
+        """Entries before this one are handled."""
         self._untrimmed = 0
-        self._extra_replies = 0
-        """Replies on the reading connection that come before that of the read."""
+        self._trims = False
+        """Whether the reply to a trim comes before that to the read."""
         self._asked_inbox = 0.0
         self._asked_record = 0.0
         self._wake_read, self._wake_write = os.pipe()
@@ -254,17 +257,23 @@ class Courier:
 
     # --- the inbox ----------------------------------------------------------------------------------------
 
+    def begin_inbox(self) -> None:
+        """Read the inbox from its beginning, and remove nothing that another inbox of this name held."""
+        self._handled = ""
+        self._untrimmed = 0
+        self.session.outbox.trim_from = ""
+        self.last_entry = "0"
+        self.ask_inbox()
+
     def ask_inbox(self) -> None:
         """Send the next read; the entries handled so far may be removed with it."""
         session = self.session
         key = session.keys.client_inbox(session.client_id)
         read = pack(("XREAD", "COUNT", INBOX_ENTRIES, "BLOCK", BLOCK_MILLISECONDS, "STREAMS", key, self.last_entry))
-        self._extra_replies = 0
-        if self._untrimmed >= TRIM_ENTRIES and session.outbox.trim_from:
-            read = pack(("XTRIM", key, "MINID", session.outbox.trim_from)) + read
-            session.outbox.trim_from = ""
+        self._trims = self._untrimmed >= TRIM_WITH_READ
+        if self._trims:
+            read = pack(("XTRIM", key, "MINID", self._handled)) + read
             self._untrimmed = 0
-            self._extra_replies = 1
         self._asked_inbox = time.monotonic()
         session.reading.send(read)
 
@@ -278,9 +287,12 @@ class Courier:
     def read_inbox(self) -> None:
         """Read what has come, handle it, and ask for more."""
         session = self.session
-        for _ in range(self._extra_replies):
+        if self._trims:
+            self._trims = False
             if isinstance(reply := session.reading.read(), ReplyError):
                 raise reply
+            if not session.reading.buffered:
+                return  # the reply to the read itself is still to come, perhaps in seconds
         reply = session.reading.read()
         if isinstance(reply, ReplyError):
             raise reply
@@ -293,8 +305,11 @@ class Courier:
             session.inbox.handle(fields[0], fields[1])
         self.last_entry = entries[-1][0].decode()
         milliseconds, _, sequence = self.last_entry.partition("-")
-        session.outbox.trim_from = f"{milliseconds}-{int(sequence) + 1}"
+        self._handled = f"{milliseconds}-{int(sequence) + 1}"
         self._untrimmed += len(entries)
+        if self._untrimmed >= TRIM_WITH_WRITE and not session.outbox.trim_from:
+            session.outbox.trim_from = self._handled
+            self._untrimmed = 0
         if session.inbox.ended:
             raise RedisRefusedError(f"the client has ended: {session.inbox.ended}")
         self.ask_inbox()
@@ -302,8 +317,8 @@ class Courier:
     def _nothing_came(self) -> None:
         """The read ran out of time. Is the record still there? If so, what was handled can be removed."""
         session = self.session
-        if session.outbox.trim_from:
-            self._untrimmed = TRIM_ENTRIES
+        if self._untrimmed:
+            self._untrimmed = TRIM_WITH_READ
         now = time.monotonic()
         if session.unfinished and session.outbox.registration and now - self._asked_record > RECORD_SECONDS:
             self._asked_record = now

@@ -1,36 +1,22 @@
 """Futures: `concurrent.futures.Future` in every respect, at a tenth of its price.
 
 The stock constructor makes a Condition, which costs more than all else that a client does for a task; most futures are
-never waited for before they are done. So there is no constructor, and the Condition is made by the first who needs one.
+never waited for before they are done. Here the Condition is made by the first who needs it: see `gate`.
 
-A future has one *gate*, kept under `_gate` in its `__dict__` and decided once, by `dict.setdefault`, which is atomic:
-
-- nobody has waited when the outcome comes: the I/O thread puts the final state there, a string. From then on the
-  future is done; it will never have a Condition, and needs none, because nothing about it changes any more.
-- somebody waits first: the Condition lies there. From then on the state (`_settled`) changes only while it is held,
-  as in the standard library, whose `wait` and `as_completed` rely on that: they take all Conditions, look at the
-  states several times, and expect the same answer.
-
-Why no wake-up is lost: whoever waits first puts the Condition into the gate and then looks at the state under it.
-Either this comes before the outcome's `setdefault`, which then finds the Condition, waits for it to be released (the
-waiter is inside `Condition.wait`, or has left its mark in `_waiters`) and notifies; or it comes after, and the waiter
-finds the final state where it wanted to put its Condition. There is no third order. The payload is stored before the
-gate is decided, so that whoever sees a final state sees the outcome too.
-
-Only who has taken the future out of the session's table of unfinished tasks (`dict.pop`, atomic as well) may settle
-it, so it is settled once.
+Only who has taken the future out of the session's table of unfinished tasks (`dict.pop`, which is atomic) settles it,
+so it is settled once.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import pickle
-import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, InvalidStateError
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from gristmill.client.gate import NOBODY_WAITS, NOTHING_TO_LOCK
+from gristmill.client import gate
+from gristmill.client.gate import Gate, NothingToLock
 from gristmill.errors import SerializationError, TaskError
 from gristmill.protocol import payloads
 
@@ -42,6 +28,8 @@ if TYPE_CHECKING:
 RUNNING = "RUNNING"
 FINISHED = "FINISHED"
 CANCELLED = "CANCELLED_AND_NOTIFIED"
+
+_NOT_LOADED = object()
 
 SUCCESS = "success"
 CANCELED_STATES = frozenset({"canceled", "canceled_not_found"})
@@ -74,80 +62,103 @@ class Future(concurrent.futures.Future[Any]):
     waits for it. `running()` is true from the start: whether a task is queued or executing is the cluster's affair.
     """
 
-    # What a task is, until it is settled. Defaults lie in the class, so that making a future sets little.
-    _session: Session | None = None
-    _number: int = 0
-    _function: FunctionObject | None = None
-    _call: str | None = None
-    _large: LargeCall | None = None
-    _options: dict[str, Any] | None = None
-    _dependencies: tuple[Future, ...] = ()
-    _batch: int = 0
-    """The batch that carries it; 0 while it waits to be sent."""
-    _resent: int = 0
-    """How often it was sent again with something that was missing."""
-    _cancel_asked: bool = False
-    _id: str = ""
+    __slots__ = (
+        "_batch",  # the batch that carries it; 0 while it waits to be sent
+        "_call",  # the pickled call in base64, or None when it is large
+        "_cancel_asked",
+        "_dependencies",
+        "_error",  # the exception, once it is loaded
+        "_failed",
+        "_function",
+        "_gate",  # the Gate, once somebody waits
+        "_id",  # the task's id when it is not that of the session and number
+        "_large",
+        "_number",
+        "_options",
+        "_resent",  # how often it was sent again with something that was missing
+        "_row",  # its row of the inbox (`messages.INBOX_COLUMNS`); the payload in it goes once it is loaded
+        "_session",
+        "_source",  # the dependency whose failure is this one's
+        "_state",
+        "_value",  # the value, once it is loaded
+        "_worker",
+    )
 
-    # What came of it.
-    _settled: str = RUNNING
-    """The state, for a future whose gate is a Condition."""
-    _row: list[Any] | None = None
-    """Its row of the inbox (`messages.INBOX_COLUMNS`); the payload in it goes once it is loaded."""
-    _worker: str = ""
-    _source: Future | None = None
-    """The dependency whose failure is this one's."""
-    _failed: bool = False
-
-    def __init__(self) -> None:
-        # Nothing: see the head of this module. The session fills in what it needs.
-        pass
+    def __init__(
+        self,
+        session: Session | None = None,
+        number: int = 0,
+        function: FunctionObject | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        # Not the stock constructor: see the head of this module.
+        self._session = session
+        self._number = number
+        self._function = function
+        self._options = options
+        self._call: str | None = None
+        self._large: LargeCall | None = None
+        self._dependencies: tuple[Future, ...] = ()
+        self._batch = 0
+        self._resent = 0
+        self._cancel_asked = False
+        self._gate: Gate | None = None
+        self._state = RUNNING
+        self._row: list[Any] | None = None
+        self._worker = ""
+        self._failed = False
+        self._value: Any = _NOT_LOADED
+        self._error: BaseException | None = None
+        self._source: Future | None = None
+        self._id = ""
 
     # --- the gate -----------------------------------------------------------------------------------------
 
     @property
-    def _state(self) -> str:  # type: ignore[override]  # the standard library reads it, under the Condition
-        gate = self.__dict__.get("_gate")
-        return gate if type(gate) is str else self._settled
+    def _condition(self) -> Gate | NothingToLock:  # type: ignore[override]  # made when first needed
+        found = self._gate
+        if found is None:
+            with gate.deciding:
+                found = self._gate
+                if found is None:
+                    if self._state is not RUNNING:
+                        return gate.OPEN_GATE
+                    found = self._gate = Gate()
+        return found
 
     @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]  # made when first needed
-        gate = self.__dict__.get("_gate")
-        if gate is None:
-            gate = self.__dict__.setdefault("_gate", threading.Condition())
-        if type(gate) is str:
-            return cast("threading.Condition", NOTHING_TO_LOCK)
-        return cast("threading.Condition", gate)
-
-    @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]  # made when first needed, under the Condition
-        if type(self.__dict__.get("_gate")) is str:
-            return NOBODY_WAITS
-        return cast("list[Any]", self.__dict__.setdefault("_waiting", []))
+    def _waiters(self) -> list[Any]:  # type: ignore[override]  # the standard library reads it, under the Condition
+        return self._condition.waiters
 
     @property
     def _done_callbacks(self) -> list[Callable[[Future], object]]:  # the same
-        return cast("list[Callable[[Future], object]]", self.__dict__.setdefault("_callbacks", []))
+        return self._condition.callbacks
 
     def _settle(self, state: str) -> bool:
         """Make the outcome, which has been stored before, the final one. Returns whether callbacks wait to be run.
 
         Called by whoever has taken the future out of the table of unfinished tasks, and by nobody else.
         """
-        gate = self.__dict__.setdefault("_gate", state)
-        if type(gate) is str:
-            return False
-        with gate:
-            self._settled = state
-            for waiter in self._waiters:
+        with gate.deciding:
+            found = self._gate
+            if found is None:
+                self._state = state
+                return False
+        self._open(found, state)
+        return bool(found.callbacks)
+
+    def _open(self, found: Gate, state: str) -> None:
+        """Settle a future for which somebody waits, or has waited."""
+        with found:
+            self._state = state
+            for waiter in found.waiters:
                 if state is CANCELLED:
                     waiter.add_cancelled(self)
                 elif self._failed:
                     waiter.add_exception(self)
                 else:
                     waiter.add_result(self)
-            gate.notify_all()
-        return "_callbacks" in self.__dict__
+            found.notify_all()
 
     def _forget_call(self) -> None:
         """The call is needed no more: it will not be sent again."""
@@ -174,10 +185,10 @@ class Future(concurrent.futures.Future[Any]):
 
     def _await(self, timeout: float | None) -> None:
         """Wait for the outcome; raises CancelledError or TimeoutError."""
-        condition = self._condition
         session = self._session
         if session is not None and self._state is RUNNING:
             session.before_wait(self, timeout)
+        condition = self._condition
         with condition:
             if self._state is RUNNING:
                 condition.wait(timeout)
@@ -202,61 +213,57 @@ class Future(concurrent.futures.Future[Any]):
         Raises what the task raised (the remote traceback is its `__cause__`), CancelledError when it was cancelled,
         TimeoutError when it has not finished in time, and other `TaskError`s when it has no value for another reason.
         """
-        own = self.__dict__
-        if own.get("_gate") is not FINISHED:
+        if self._state is not FINISHED:
             self._await(timeout)
-        if "_value" in own:
-            return own["_value"]
+        if self._value is not _NOT_LOADED:
+            return self._value
         error: BaseException | None = None
         try:
             error = self._load()
             if error is not None:
                 raise error
-            return own["_value"]
+            return self._value
         finally:
             # An exception whose traceback holds this frame must not hold the future that holds the exception.
-            del own, error
+            del error
             self = None  # type: ignore[assignment]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The exception the task raised, or None; waits, and raises, as `result` does."""
-        own = self.__dict__
-        if own.get("_gate") is not FINISHED:
+        if self._state is not FINISHED:
             self._await(timeout)
-        return None if "_value" in own else self._load()
+        return None if self._value is not _NOT_LOADED else self._load()
 
     def _load(self) -> BaseException | None:
         """Turn what arrived into the value or the exception, once. Returns the exception, or None."""
-        own = self.__dict__
-        known: BaseException | None = own.get("_error")
-        if known is not None or "_value" in own:
-            return known
         if self._source is not None:
             return self._source._load()
         row = self._row
         payload = row[3] if row is not None else None
+        value: Any = _NOT_LOADED
+        error: BaseException | None = None
+        if self._error is not None or self._value is not _NOT_LOADED:
+            return self._error
         if type(payload) is dict:  # an error by name
-            error: BaseException = payloads.load_error(payload["error"], payload.get("message", ""))
+            error = payloads.load_error(payload["error"], payload.get("message", ""))
         elif payload is None:
-            if "_value" in own:  # loaded by another thread meanwhile
-                return None
-            error = own.get("_error") or TaskError(f"task {self.task_id} ended without an outcome")
+            error = TaskError(f"task {self.task_id} ended without an outcome")
+        elif self._failed:
+            error = payloads.load_failure(self._read(payload))
         else:
             data = self._read(payload)
-            if not self._failed:
-                try:
-                    own.setdefault("_value", pickle.loads(data))
-                except Exception as problem:
-                    error = payloads.loading_failed(f"the value of task {self.task_id}", problem)
-                    error.__cause__ = problem
-                else:
-                    self._drop_payload()
-                    return None
-            else:
-                error = payloads.load_failure(data)
-        own.setdefault("_error", error)
-        self._drop_payload()
-        return cast("BaseException", own["_error"])
+            try:
+                value = pickle.loads(data)
+            except Exception as problem:
+                error = payloads.loading_failed(f"the value of task {self.task_id}", problem)
+                error.__cause__ = problem
+        with gate.deciding:
+            # Another thread may have been faster: everybody gets the same object.
+            if self._error is None and self._value is _NOT_LOADED:
+                self._value, self._error = value, error
+                if row is not None:
+                    row[3] = None
+            return self._error
 
     def _read(self, payload: Any) -> bytes:
         """The bytes of a payload; a large one is fetched."""
@@ -264,10 +271,6 @@ class Future(concurrent.futures.Future[Any]):
             return payloads.bytes_of(payload)
         assert self._session is not None
         return self._session.fetch(payload)
-
-    def _drop_payload(self) -> None:
-        if self._row is not None:
-            self._row[3] = None
 
     def _value_bytes(self) -> bytes:
         """The pickled value of a future that succeeded, to be put into a call."""
@@ -322,24 +325,27 @@ class Future(concurrent.futures.Future[Any]):
 
     # --- for executors and tests --------------------------------------------------------------------------
 
-    def _finish_alone(self, state: str, **outcome: Any) -> bool:
+    def _finish_alone(self, state: str, value: Any = None, error: BaseException | None = None) -> bool:
         """Settle a future that is not a client's. Answers False when it is done already."""
-        with self._condition:
-            if self._state is not RUNNING:
+        found = self._condition
+        with found:
+            if not isinstance(found, Gate) or self._state is not RUNNING:
                 return False
-            self.__dict__.update(outcome)
-            self._settle(state)
+            self._value = value
+            if error is not None:
+                self._value, self._error, self._failed = _NOT_LOADED, error, True
+            self._open(found, state)
         self.run_callbacks()
         return True
 
     def set_result(self, result: Any) -> None:
         """Set the value of a future that no client made; raises InvalidStateError when it is done."""
-        if self._session is not None or not self._finish_alone(FINISHED, _value=result):
+        if self._session is not None or not self._finish_alone(FINISHED, value=result):
             self._refuse_outcome()
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Set the exception of a future that no client made; raises InvalidStateError when it is done."""
-        if self._session is not None or not self._finish_alone(FINISHED, _error=exception, _failed=True):
+        if self._session is not None or not self._finish_alone(FINISHED, error=exception):
             self._refuse_outcome()
 
     def _refuse_outcome(self) -> NoReturn:
@@ -362,26 +368,23 @@ class Future(concurrent.futures.Future[Any]):
         return (_succeeded, (self.task_id, self._value_bytes()))
 
 
-def _done(task_id: str) -> Future:
+def _succeeded(task_id: str, data: bytes) -> Future:
     future = Future()
     future._id = task_id
-    return future
-
-
-def _succeeded(task_id: str, data: bytes) -> Future:
-    future = _done(task_id)
     future._row = [0, 0, SUCCESS, payloads.text_of(data), 0, 0, 0, 0]
-    future._settle(FINISHED)
+    future._state = FINISHED
     return future
 
 
 def _failed(task_id: str, error: BaseException) -> Future:
-    future = _done(task_id)
+    future = Future()
+    future._id = task_id
     future.set_exception(error)
     return future
 
 
 def _cancelled(task_id: str) -> Future:
-    future = _done(task_id)
-    future._settle(CANCELLED)
+    future = Future()
+    future._id = task_id
+    future._state = CANCELLED
     return future

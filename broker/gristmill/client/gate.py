@@ -1,12 +1,54 @@
-"""What stands for the Condition and the waiters of a future that was done before anybody waited: see `future`."""
+"""The lock of a future: made when somebody waits, and never for one that is done before.
+
+A future is *decided* once, under `deciding`, one lock for all futures that is held for the length of a few statements:
+
+- nobody has waited when the outcome comes: its state becomes final then and there. It will never have a gate, and
+  needs none, because nothing about it changes any more.
+- somebody waits first: it gets a gate. From then on its state changes only while the gate is held, as in the standard
+  library, whose `wait` and `as_completed` rely on that: they take all Conditions, look at the states several times,
+  and expect the same answer.
+
+Why no wake-up is lost: whoever waits first makes the gate and looks at the state under it. Either the gate is made
+before the outcome decides, which then finds it, waits for it to be released (the waiter is inside `Condition.wait`,
+or has left its mark among the waiters) and notifies; or the outcome decides first, and then the waiter finds a final
+state instead of a gate. `deciding` makes these two the only orders. The payload is stored before, so that whoever
+sees a final state sees the outcome too.
+
+Nothing else is locked inside `deciding`. It is reentrant: the garbage collector may run anybody's `__del__` there.
+
+(`future.__dict__.setdefault` could decide without a lock. But CPython 3.11 corrupts memory when two threads ask for an
+object's `__dict__` for the first time while the garbage collector runs: futures keep all that is theirs in slots.)
+"""
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any
+
+deciding = threading.RLock()
+
+
+class Gate(threading.Condition):
+    """The Condition of a future for which somebody waits, and who they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiters: list[Any] = []
+        """Those of `concurrent.futures.wait` and `as_completed`."""
+        self.callbacks: list[Any] = []
 
 
 class NothingToLock:
-    """Stands for the Condition of a future that was done before anybody waited: its state changes no more."""
+    """Stands for the gate of a future that was done before anybody waited."""
+
+    def __init__(self) -> None:
+        self.waiters = NobodyWaits()
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """None can be added any more: they are called at once."""
+        return []
 
     def acquire(self, *_: Any, **__: Any) -> bool:
         return True
@@ -28,7 +70,7 @@ class NothingToLock:
 
 
 class NobodyWaits(list[Any]):
-    """Stands for the waiters of such a future: `wait` and `as_completed` enter themselves everywhere."""
+    """`wait` and `as_completed` enter themselves everywhere, even where they need not."""
 
     def append(self, item: Any) -> None:
         pass
@@ -37,5 +79,14 @@ class NobodyWaits(list[Any]):
         pass
 
 
-NOTHING_TO_LOCK = NothingToLock()
-NOBODY_WAITS = NobodyWaits()
+OPEN_GATE = NothingToLock()
+
+
+def _after_fork() -> None:
+    """In the forked process the lock may be held by a thread that does not exist there."""
+    global deciding
+    deciding = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

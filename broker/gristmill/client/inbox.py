@@ -6,11 +6,13 @@ changes nothing: after a lost connection the inbox is read from its beginning.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from gristmill.client import gate
 from gristmill.client.future import CANCELED_STATES, CANCELLED, FINISHED, SUCCESS, Future
 from gristmill.client.serializer import LargeCall, call_with_values
 from gristmill.errors import QueueFullError, TaskError, TaskLostError, WorkerDiedError
@@ -18,6 +20,8 @@ from gristmill.protocol import payloads
 
 if TYPE_CHECKING:
     from gristmill.client.session import Session
+
+logger = logging.getLogger(__name__)
 
 RESENDS = 5
 """A task is sent again so often for something that is missing; then it is lost."""
@@ -51,7 +55,13 @@ class Inbox:
         """Why the schedulers say that this client has ended."""
 
     def handle(self, kind: bytes, body: bytes) -> None:
-        """Handle one entry."""
+        """Handle one entry. One that cannot be understood is passed over, or it would come again for ever."""
+        try:
+            self._handle(kind, body)
+        except (LookupError, TypeError, ValueError):
+            logger.exception("an inbox entry of kind %r could not be understood", kind.decode(errors="replace"))
+
+    def _handle(self, kind: bytes, body: bytes) -> None:
         if kind == b"outcomes":
             self._outcomes(body)
             return
@@ -70,21 +80,32 @@ class Inbox:
     def _outcomes(self, body: bytes) -> None:
         message = orjson.loads(body)
         worker = message["worker"]
-        take, callbacks = self.unfinished.pop, self.callbacks
-        for row in message["rows"]:
-            future = take(row[0], None)
-            if future is None:
-                continue
-            future._row = row
-            future._worker = worker
-            final = FINISHED
-            if row[2] != SUCCESS:
-                final = self._unsuccessful(future, row)
-            elif type(row[3]) is dict:
-                row[3] = self._large(row[3]["object"])
-            future._forget_call()
-            if future._settle(final):
-                callbacks.append(future)
+        take = self.unfinished.pop
+        waited_for: list[tuple[Future, str]] = []
+        with gate.deciding:
+            # This is `Future._settle`, with the lock taken once for all: nearly every future is done here.
+            for row in message["rows"]:
+                future = take(row[0], None)
+                if future is None:
+                    continue
+                future._row = row
+                future._worker = worker
+                final = FINISHED
+                if row[2] != SUCCESS:
+                    final = self._unsuccessful(future, row)
+                elif type(row[3]) is dict:
+                    row[3] = self._large(row[3]["object"])
+                future._function = future._call = future._large = future._options = None
+                future._dependencies = ()
+                if future._gate is None:
+                    future._state = final
+                else:
+                    waited_for.append((future, final))
+        for future, final in waited_for:
+            assert future._gate is not None
+            future._open(future._gate, final)
+            if future._gate.callbacks:
+                self.callbacks.append(future)
 
     def _large(self, object_id: str) -> LargeValue:
         outbox = self.session.outbox
@@ -102,7 +123,7 @@ class Inbox:
                     future._source = dependency._source or dependency
                     return FINISHED
         if payload is None and row[2] == "failed_worker_died":
-            future.__dict__["_error"] = WorkerDiedError(
+            future._error = WorkerDiedError(
                 f"too many workers died while executing task {future.task_id} (attempt {row[1]})"
             )
         elif type(payload) is dict and "object" in payload:
@@ -116,7 +137,7 @@ class Inbox:
         if self.unfinished.pop(future._number, None) is None:
             return
         future._failed = True
-        future.__dict__["_error"] = error
+        future._error = error
         self._end(future, FINISHED)
 
     def end_canceled(self, future: Future) -> None:

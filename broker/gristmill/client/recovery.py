@@ -100,8 +100,7 @@ def _put_right(session: Session) -> None:
             _start_over(session)
     else:
         outbox.resume(int(batch or 0), session.unfinished)
-        courier.last_entry = "0"
-        courier.ask_inbox()
+        courier.begin_inbox()
 
 
 def _start_over(session: Session) -> None:
@@ -137,12 +136,11 @@ def _register(session: Session, deadline: float | None) -> None:
     registration = outbox.registration + 1
     body = batches.body(client=session.client_id, registration=registration, **session.facts())
     request = pack(("XADD", session.keys.submit(), "*", "client", body))
-    courier.last_entry = "0"
     inbox.registered = 0
     begun = sent = time.monotonic()
     told = False
     _ask(session, request)
-    courier.ask_inbox()
+    courier.begin_inbox()
     while inbox.registered != registration:
         if session.stopping.is_set():
             raise ConnectionLostError("the client stops")

@@ -356,7 +356,9 @@ class Session:
 
 def _readable(connection: Connection) -> bool:
     """Whether a reply has begun to arrive."""
-    return connection.buffered or bool(select.select([connection.fileno()], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return connection.buffered or bool(poll.poll(0))
 
 
 _open_sessions: set[Session] = set()

@@ -36,7 +36,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-MOST_COMPLEX_KEPT = 15
+MOST_COMPLEX_KEPT = 10
 """How many functions a package's report names."""
 
 

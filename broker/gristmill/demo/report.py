@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PACKAGES_SHOWN = 10
 FAILURES_SHOWN = 20
+SINGULAR = {"files": "file", "packages": "package", "lines": "line", "functions": "function", "branches": "branch"}
 
 
 @dataclass(frozen=True)
@@ -122,53 +123,41 @@ def render(report: Report, console: Console) -> None:
         console.print()
     _render_unparsed(report, console)
     for note in report.sources.notes:
-        console.print(Text(f"Passed over: {note}", style="dim"))
+        console.print(Text(f"Passed over: {note}", style="dim"), soft_wrap=True)
     if report.work.failures:
         _render_failures(report.work.failures, console)
     totals = report.totals
-    console.print(Text(" · ".join(f"{number:,} {what}" for what, number in totals.items()), style="bold"))
+    console.print(
+        Text(
+            " · ".join(f"{number:,} {what if number != 1 else SINGULAR[what]}" for what, number in totals.items()),
+            style="bold",
+        ),
+        soft_wrap=True,
+    )
     console.print(
         Text(f"{report.work.tasks:,} tasks in {report.work.seconds:.1f} s: {report.tasks_per_s:,.0f} tasks a second")
     )
     for worker, count in sorted(report.work.workers.items()):
-        console.print(Text(f"  worker {worker_label(worker)}: {count:,} tasks"))
+        console.print(Text(f"  worker {worker_label(worker)}: {count:,} tasks"), soft_wrap=True)
     if report.verification:
         _render_verification(report, report.verification, console)
 
 
 def _functions_table(report: Report) -> Table:
     shown = _shown(report.sources.files)
-    table = _table(
-        "The most complex functions",
-        [
-            ("complexity", True),
-            ("branches", True),
-            ("nesting", True),
-            ("lines", True),
-            ("function", False),
-            ("where", False),
-        ],
-    )
+    table = _table("The most complex functions", ("complexity", "branches", "nesting", "lines", "function"))
     for path, function in report.most_complex:
+        # Two lines a function: names and paths are long, and nobody wants to see them cut.
+        where = Text(f"{function.name}\n", overflow="fold")
+        where.append(f"{shown[path]}:{function.line}", style="dim")
         table.add_row(
-            str(function.complexity),
-            str(function.branches),
-            str(function.nesting),
-            str(function.lines),
-            Text(function.name, overflow="fold"),
-            Text(f"{shown[path]}:{function.line}", style="dim", overflow="fold"),
+            str(function.complexity), str(function.branches), str(function.nesting), str(function.lines), where
         )
     return table
 
 
 def _packages_table(packages: Mapping[str, PackageReport]) -> Table:
-    table = _table(
-        "The largest packages",
-        [
-            ("package", False),
-            *((name, True) for name in ("files", "lines", "functions", "complexity, mean", "nesting, most")),
-        ],
-    )
+    table = _table("The largest packages", ("package", "files", "lines", "functions", "mean complexity", "deepest"))
     for package in _largest_first(packages)[:PACKAGES_SHOWN]:
         mean = f"{package.complexity / package.functions:.1f}" if package.functions else "-"
         table.add_row(
@@ -182,10 +171,14 @@ def _packages_table(packages: Mapping[str, PackageReport]) -> Table:
     return table
 
 
-def _table(title: str, columns: Sequence[tuple[str, bool]]) -> Table:
+def _table(title: str, columns: Sequence[str]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name, right in columns:
-        table.add_column(name, justify="right" if right else "left", style="cyan" if name == "complexity" else None)
+    for name in columns:
+        table.add_column(
+            name,
+            justify="left" if name in ("function", "package") else "right",
+            style="cyan" if name == "complexity" else None,
+        )
     return table
 
 
@@ -194,19 +187,19 @@ def _render_unparsed(report: Report, console: Console) -> None:
     if not unparsed:
         return
     some = "1 file does" if len(unparsed) == 1 else f"{len(unparsed):,} files do"
-    console.print(Text(f"{some} not parse (counted above, but without functions):"))
+    console.print(Text(f"{some} not parse (counted, but without functions):"), soft_wrap=True)
     for file, why in unparsed:
-        line = Text(f"  {file.shown}", overflow="fold")
+        line = Text(f"  {file.shown}")
         line.append(f"  {why}", style="dim")
-        console.print(line)
+        console.print(line, soft_wrap=True)
 
 
 def _render_failures(failures: Mapping[str, str], console: Console) -> None:
-    console.print(Text(f"{len(failures):,} tasks have no value:", style="bold red"))
+    console.print(Text(f"{len(failures):,} tasks have no value:", style="bold red"), soft_wrap=True)
     for what, error in list(failures.items())[:FAILURES_SHOWN]:
-        console.print(Text(f"  {what}: {escape(error)}"))
+        console.print(Text(f"  {what}: {escape(error)}"), soft_wrap=True)
     if len(failures) > FAILURES_SHOWN:
-        console.print(Text(f"  and {len(failures) - FAILURES_SHOWN:,} more (--json names them all)"))
+        console.print(Text(f"  and {len(failures) - FAILURES_SHOWN:,} more (--json names them all)"), soft_wrap=True)
 
 
 def _render_verification(report: Report, verification: Verification, console: Console) -> None:
@@ -215,10 +208,11 @@ def _render_verification(report: Report, verification: Verification, console: Co
             Text(
                 f"Verification FAILED: {len(verification.different):,} reports differ from the serial run:",
                 style="bold red",
-            )
+            ),
+            soft_wrap=True,
         )
         for name in verification.different[:FAILURES_SHOWN]:
-            console.print(Text(f"  {escape(name)}"))
+            console.print(Text(f"  {escape(name)}"), soft_wrap=True)
         return
     times = verification.seconds / report.work.seconds if report.work.seconds else 0.0
     console.print(
@@ -226,7 +220,8 @@ def _render_verification(report: Report, verification: Verification, console: Co
             f"Verified: the same work in one process, one file after the other, took {verification.seconds:.1f} s "
             f"({times:.1f} times as long), and every figure is equal",
             style="green",
-        )
+        ),
+        soft_wrap=True,
     )
 
 

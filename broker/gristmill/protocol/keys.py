@@ -97,7 +97,7 @@ class Keys:
         return f"{self.prefix}ready:{lane}"
 
     def load(self, lane: str) -> str:
-        """sorted set by outstanding tasks per processor: workers that can serve the lane; a full one 1,000,000 higher."""
+        """sorted set by outstanding tasks per processor: workers able to serve it; a full one 1,000,000 higher."""
         return f"{self.prefix}load:{lane}"
 
     def workers(self) -> str:

@@ -10,54 +10,13 @@ Every body carries `version`. A script that meets a newer version leaves the ent
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gristmill.errors import MessageError
-
-VERSION = 1
-
-INLINE_BYTES = 4096
-"""A pickled call or value up to this size travels inside the message (base64); a larger one is an object."""
-
-BATCH_TASKS = 100
-BATCH_BYTES = 128 * 1024
-"""One entry carries at most this many tasks or outcomes, and about this many bytes."""
-
-OBJECT_LIFETIME_SECONDS = 86_400
-"""Lifetime of an object until the script that accepts its first mention makes it permanent."""
-
-PRIORITY_LIMIT = 1000
-"""Priorities go from minus this to plus this; higher runs first."""
-
-
-class Request(str, Enum):
-    """The kinds of request, each with the stream that carries it."""
-
-    # stream `submit`
-    CLIENT = "client"
-    TASKS = "tasks"
-    # stream `results`
-    OUTCOMES = "outcomes"
-    CONFIRMS = "confirms"
-    RETURNED = "returned"
-    # stream `cancels`
-    CANCEL = "cancel"
-    RELEASE = "release"
-    DISCONNECT = "disconnect"
-    # stream `heartbeats`
-    WORKER = "worker"
-    BEAT = "beat"
-    CLIENT_BEAT = "client_beat"
-    DRAIN = "drain"
-    LEAVE = "leave"
-    # stream `continue`: written by scripts only
-    END_CLIENT = "end_client"
-    END_WORKER = "end_worker"
-    RESOLVE = "resolve"
+from gristmill.protocol.kinds import PRIORITY_LIMIT, VERSION, Request
 
 
 class Message(BaseModel):
@@ -127,12 +86,6 @@ class ClientMessage(Message):
     parent: str | None = None
     """The task inside which this client was made: it ends with that task's attempt."""
     parent_attempt: int = 0
-
-
-TASK_COLUMNS = ("number", "function", "call", "options")
-"""A row of `tasks`: the task's number in its client; an index into `functions`; the pickled (args, kwargs) in
-base64, or null when it is an object; and, only when something differs from the default, an object with
-some of the fields of `TaskOptions`."""
 
 
 class TaskOptions(BaseModel):
@@ -256,12 +209,6 @@ class BeatMessage(Message):
     processors: list[ProcessorFigures] = []
 
 
-OUTCOME_COLUMNS = ("task", "attempt", "status", "payload", "duration_us", "cpu_us", "memory_peak_bytes", "error")
-"""A row of `outcomes`. `status` is success, failed, retry (failed, and the user asked for another attempt) or died
-(executing it killed a processor for the last time allowed). `payload` is a `Payload`. `error` is null, or one line of
-text for people, at most 300 characters."""
-
-
 class OutcomesMessage(Message):
     """`outcomes`: what a processor (or its agent in its place) has finished."""
 
@@ -304,51 +251,6 @@ class LeaveMessage(Message):
     """`leave`: the worker goes; what it has not reported moves on, executing tasks uncharged."""
 
     worker: str
-
-
-# --- to workers: control stream ---------------------------------------------------------------------------
-
-
-class Control(str, Enum):
-    """What a worker is told, one kind a field name."""
-
-    REGISTERED = "registered"
-    """{}: the record exists."""
-    UNKNOWN = "unknown"
-    """{}: it is not registered (expired, or Redis lost it): stop what runs, register anew under a new id."""
-    CANCEL = "cancel"
-    """{task, attempt, request}: stop it, whether started or not."""
-    GIVE_BACK = "give_back"
-    """{task, attempt, request}: give it back if it has not started."""
-    DRAIN = "drain"
-    """{}: leave when what executes has ended."""
-    STOP = "stop"
-    """{}: leave at once."""
-
-
-# --- to clients: inbox ------------------------------------------------------------------------------------
-
-
-class Notice(str, Enum):
-    """What a client is told, one kind a field name."""
-
-    REGISTERED = "registered"
-    """{"registration": n}: the record exists."""
-    OUTCOMES = "outcomes"
-    """{"worker": id or "", "rows": [rows of INBOX_COLUMNS]}."""
-    REFUSED = "refused"
-    """{"reason": text, "tasks": [numbers]}: not accepted; `intake: ...` when the intake is closed."""
-    MISSING = "missing"
-    """{"tasks": [[number, [ids]], ...]}: those dependencies are finished and gone: send again with values."""
-    UNKNOWN = "unknown"
-    """{"tasks": [numbers]}: a cancel named tasks nobody knows; their outcome is earlier in the inbox or expired."""
-
-
-INBOX_COLUMNS = (
-    "number", "attempt", "state", "payload", "duration_us", "cpu_us", "memory_peak_bytes", "wait_ms", "because",
-)  # fmt: skip
-"""A row of `outcomes` in the inbox. `state` is a terminal state; `payload` a `Payload`, or null when canceled;
-`wait_ms` from submit to assignment; `because` the id of the dependency that ended it, or absent."""
 
 
 BODIES: dict[Request, type[Message]] = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-import sys
 
 import click
 
 from gristmill import owner
+from gristmill.cli import run
 from gristmill.logs import setup
 from gristmill.scheduler.loop import Loop
 from gristmill.settings import SchedulerSettings, options
@@ -35,4 +35,4 @@ def command(settings: SchedulerSettings) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(command(prog_name="gristmill scheduler"))
+    run(command, name="gristmill scheduler")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gristmill.protocol.keys import Keys
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from gristmill.settings import SchedulerSettings
 from gristmill.store.connection import Connection
 from gristmill.transitions import Scripts

@@ -11,7 +11,7 @@ import time
 import psutil
 
 from gristmill._version import __version__
-from gristmill.protocol.messages import VERSION
+from gristmill.protocol.kinds import VERSION
 from gristmill.scheduler.controller import Controller, Duty, Replica
 from gristmill.store.connection import pack
 

@@ -64,7 +64,7 @@ def replica_id(name: str) -> str:
 
 
 def may_be_early(entry: Entry) -> bool:
-    """Whether its script may answer that something else must be applied first: then the read must not block for long."""
+    """Whether its script may answer that something must be applied first: then the read must not block for long."""
     if entry.kind == b"tasks":
         return b'"after":' in entry.body
     return entry.kind in (b"cancel", b"release", b"disconnect", b"end_worker")
@@ -182,7 +182,8 @@ class Loop:
             self._wait_for([connection.fileno(), self._woken], connection.reply_timeout)
             if self.stopping:
                 # What this read is given after all stays pending, and another replica takes it over.
-                return connection.close()
+                connection.close()
+                return
         reply = connection.read()
         if isinstance(reply, ReplyError):
             if reply.code != "NOGROUP":
@@ -215,9 +216,11 @@ class Loop:
         if isinstance(reply, ReplyError):
             if reply.code in RECONNECT:
                 raise reply
-            return self._set_aside(entry, f"the script failed: {reply}")
+            self._set_aside(entry, f"the script failed: {reply}")
+            return
         if reply in LATER:
-            return self._todo.append(entry)
+            self._todo.append(entry)
+            return
         replica.scripts_run += 1
         kind = entry.kind.decode()
         replica.requests[kind] = replica.requests.get(kind, 0) + 1

@@ -51,12 +51,12 @@ class Reader:
 
     def entries(self, reply: Any) -> list[Entry]:
         """The entries of a reply. One that was deleted by hand comes without content and is passed over."""
-        found = []
-        for stream, items in reply or ():
-            for item in items or ():
-                if item is not None and item[1]:
-                    found.append(Entry(stream, item[0], item[1][0], item[1][1]))
-        return found
+        return [
+            Entry(stream, item[0], item[1][0], item[1][1])
+            for stream, items in reply or ()
+            for item in items or ()
+            if item is not None and item[1]
+        ]
 
     def create_groups(self, connection: Connection) -> None:
         """Create the groups that are missing, from the beginning: what was added before is a request too."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from gristmill.scheduler.controller import Controller, Duty, Replica
-
 
 RETIRE_SECONDS = 600.0
 

@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from gristmill.protocol.keys import REQUEST_STREAMS, Keys
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from gristmill.protocol.states import TRANSITIONS, Event, State
 from gristmill.snapshot.reading import LONGEST_TEXT, Reading, number, or_else, sure, text
 from gristmill.snapshot.records import SHOWN_STATES, Alert, Counts, Intake, Lane, RedisFacts, Scheduler, WorkerPage

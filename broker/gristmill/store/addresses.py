@@ -14,6 +14,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from gristmill.errors import AddressError, ConnectionLostError
+from gristmill.store.plain import IGNORED_OPTIONS
 
 RETRIES = 3
 
@@ -25,11 +26,7 @@ def _pool(address: str) -> redis.ConnectionPool:
     if address.startswith("redis+sentinel://"):
         return _sentinel_pool(address, fixed)
     base, _, query = address.partition("?")
-    kept = {
-        key: values[-1]
-        for key, values in parse_qs(query).items()
-        if key not in ("decode_responses", "protocol", "socket_timeout", "encoding", "encoding_errors")
-    }
+    kept = {key: values[-1] for key, values in parse_qs(query).items() if key not in IGNORED_OPTIONS}
     return redis.ConnectionPool.from_url(f"{base}?{urlencode(kept)}" if kept else base, **fixed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gristmill.protocol.keys import Keys
-from gristmill.protocol.messages import Request
+from gristmill.protocol.kinds import Request
 from gristmill.store.connection import Connection, ReplyError, pack
 from gristmill.transitions.loader import all_scripts
 

@@ -1,0 +1,108 @@
+"""The kinds of message, the columns of the hot ones, and the limits that all keep: what programs need on every path.
+
+The models of the bodies are in `messages`; they take a tenth of a second to import, and the hot paths do without.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+VERSION = 1
+
+INLINE_BYTES = 4096
+"""A pickled call or value up to this size travels inside the message (base64); a larger one is an object."""
+
+BATCH_TASKS = 100
+BATCH_BYTES = 128 * 1024
+"""One entry carries at most this many tasks or outcomes, and about this many bytes."""
+
+OBJECT_LIFETIME_SECONDS = 86_400
+"""Lifetime of an object until the script that accepts its first mention makes it permanent."""
+
+PRIORITY_LIMIT = 1000
+"""Priorities go from minus this to plus this; higher runs first."""
+
+
+class Request(str, Enum):
+    """The kinds of request, each with the stream that carries it."""
+
+    # stream `submit`
+    CLIENT = "client"
+    TASKS = "tasks"
+    # stream `results`
+    OUTCOMES = "outcomes"
+    CONFIRMS = "confirms"
+    RETURNED = "returned"
+    # stream `cancels`
+    CANCEL = "cancel"
+    RELEASE = "release"
+    DISCONNECT = "disconnect"
+    # stream `heartbeats`
+    WORKER = "worker"
+    BEAT = "beat"
+    CLIENT_BEAT = "client_beat"
+    DRAIN = "drain"
+    LEAVE = "leave"
+    # stream `continue`: written by scripts only
+    END_CLIENT = "end_client"
+    END_WORKER = "end_worker"
+    RESOLVE = "resolve"
+
+
+# --- rows ---------------------------------------------------------------------------------------------------
+
+TASK_COLUMNS = ("number", "function", "call", "options")
+"""A row of `tasks`: the task's number in its client; an index into `functions`; the pickled (args, kwargs) in
+base64, or null when it is an object; and, only when something differs from the default, an object with
+some of the fields of `TaskOptions`."""
+
+
+OUTCOME_COLUMNS = ("task", "attempt", "status", "payload", "duration_us", "cpu_us", "memory_peak_bytes", "error")
+"""A row of `outcomes`. `status` is success, failed, retry (failed, and the user asked for another attempt) or died
+(executing it killed a processor for the last time allowed). `payload` is a `Payload`. `error` is null, or one line of
+text for people, at most 300 characters."""
+
+
+# --- to workers: control stream ---------------------------------------------------------------------------
+
+
+class Control(str, Enum):
+    """What a worker is told, one kind a field name."""
+
+    REGISTERED = "registered"
+    """{}: the record exists."""
+    UNKNOWN = "unknown"
+    """{}: it is not registered (expired, or Redis lost it): stop what runs, register anew under a new id."""
+    CANCEL = "cancel"
+    """{task, attempt, request}: stop it, whether started or not."""
+    GIVE_BACK = "give_back"
+    """{task, attempt, request}: give it back if it has not started."""
+    DRAIN = "drain"
+    """{}: leave when what executes has ended."""
+    STOP = "stop"
+    """{}: leave at once."""
+
+
+# --- to clients: inbox ------------------------------------------------------------------------------------
+
+
+class Notice(str, Enum):
+    """What a client is told, one kind a field name."""
+
+    REGISTERED = "registered"
+    """{"registration": n}: the record exists."""
+    OUTCOMES = "outcomes"
+    """{"worker": id or "", "rows": [rows of INBOX_COLUMNS]}."""
+    REFUSED = "refused"
+    """{"reason": text, "tasks": [numbers]}: not accepted; `intake: ...` when the intake is closed."""
+    MISSING = "missing"
+    """{"tasks": [[number, [ids]], ...]}: those dependencies are finished and gone: send again with values."""
+    UNKNOWN = "unknown"
+    """{"tasks": [numbers]}: a cancel named tasks nobody knows; their outcome is earlier in the inbox or expired."""
+
+
+INBOX_COLUMNS = (
+    "number", "attempt", "state", "payload", "duration_us", "cpu_us", "memory_peak_bytes", "wait_ms", "because",
+)  # fmt: skip
+"""A row of `outcomes` in the inbox. `state` is a terminal state; `payload` a `Payload`, or null when canceled;
+`wait_ms` from submit to assignment; `because` the id of the dependency that ended it, or absent."""
