@@ -176,6 +176,7 @@ def limit_memory(database: Database, more: int) -> None:
     database.run("CONFIG", "SET", "maxmemory", used + more)
 
 
+@pytest.mark.timeout(60)
 def test_the_intake_closes_before_redis_is_full_and_what_is_in_drains(
     own_server: RedisServer, start_cluster: Starter
 ) -> None:

@@ -44,7 +44,7 @@ def gone(pid: int) -> bool:
 
 class TestAProcessorThatDies:
     @pytest.mark.parametrize(
-        "function, args, how",
+        ("function", "args", "how"),
         [
             (tasks.crash, (), "killed by signal 11 (SIGSEGV)"),
             (tasks.exit_at_once, (3,), "ended with exit code 3"),

@@ -139,7 +139,7 @@ class TestWhatTasksRaise:
         assert "gristmill_worker" not in text
 
     @pytest.mark.parametrize(
-        "function, args, kind",
+        ("function", "args", "kind"),
         [
             (tasks.raise_system_exit, (0,), "builtins.SystemExit: 0"),
             (tasks.raise_system_exit, (1,), "builtins.SystemExit: 1"),
@@ -194,7 +194,7 @@ class TestWhatTasksRaise:
         assert isinstance(error, MissingObjectError)
 
     @pytest.mark.parametrize(
-        "retry_on, status",
+        ("retry_on", "status"),
         [(None, "retry"), (["builtins.LookupError"], "failed"), (["builtins.ValueError"], "retry")],
     )
     def test_the_status_says_whether_another_attempt_is_wanted(self, hand: ByHand, retry_on: Any, status: str) -> None:
@@ -233,7 +233,7 @@ class TestStandardStreams:
             print("x" * 1_000_000)
             for descriptor in (0, 1, 2):
                 os.close(descriptor)
-            sys.stdout = sys.stderr = sys.stdin = None  # type: ignore[assignment]
+            sys.stdout = sys.stderr = sys.stdin = None
 
         def speak(word: str) -> str:
             print(word)

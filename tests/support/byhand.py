@@ -162,7 +162,7 @@ class ByHand:
         entries = [self._entry(function, args, {}, 1) for function, *args in calls]
         pipeline = self._redis.pipeline(transaction=True)
         for _, command in entries:
-            pipeline.execute_command(*command)
+            pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
         pipeline.execute()
         return [task for task, _ in entries]
 

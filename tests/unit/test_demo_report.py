@@ -7,12 +7,13 @@ import json
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
 
 from gristmill.demo.files import SourceFile, Sources
-from gristmill.demo.interrupts import one_interrupt
+from gristmill.demo.interrupts import SIGNALS, one_interrupt
 from gristmill.demo.job import Work, by_package, differences, run_serially
 from gristmill.demo.measure import FileReport, aggregate_package, measure_source
 from gristmill.demo.progress import Lines
@@ -125,8 +126,34 @@ def test_the_serial_run_reads_every_file_and_sums_up_every_package() -> None:
     assert out.getvalue().strip() == "Repeating it serially: 2 of 2"
 
 
-def test_the_first_interrupt_unwinds_and_the_next_do_not_disturb_the_tidying_up() -> None:
-    before = signal.getsignal(signal.SIGINT)
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The handlers of the test run come back after the test."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_without_an_interrupt_everything_is_as_before(handlers: None) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    with one_interrupt():
+        assert signal.getsignal(signal.SIGTERM) is not before
+
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_that_is_ignored_stays_ignored(handlers: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with one_interrupt():
+        os.kill(os.getpid(), signal.SIGHUP)
+
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_the_first_interrupt_unwinds_and_the_next_do_not_disturb_the_tidying_up(handlers: None) -> None:
     tidied = False
 
     def interrupted() -> None:
@@ -143,4 +170,4 @@ def test_the_first_interrupt_unwinds_and_the_next_do_not_disturb_the_tidying_up(
         interrupted()
 
     assert tidied
-    assert signal.getsignal(signal.SIGINT) is before
+    os.kill(os.getpid(), signal.SIGINT)  # nor the end of the program

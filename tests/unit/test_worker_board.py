@@ -228,6 +228,14 @@ for batch in range(batches):
 """
 
 
+HOLDER = """
+import fcntl, sys, time
+fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX, 1)
+print('locked', flush=True)
+time.sleep(600)
+"""
+
+
 def start_child(agent: AgentBoard, batches: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", CHILD, str(agent.descriptor), str(batches)],
@@ -287,13 +295,7 @@ class TestTwoProcesses:
 
     def test_the_lock_dies_with_its_holder_and_a_frozen_holder_does_not_stop_the_agent(self, agent: AgentBoard) -> None:
         child = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "import fcntl, sys, time; fcntl.lockf(int(sys.argv[1]), fcntl.LOCK_EX, 1); "
-                "print('locked', flush=True); time.sleep(600)",
-                str(agent.descriptor),
-            ],
+            [sys.executable, "-c", HOLDER, str(agent.descriptor)],
             pass_fds=(agent.descriptor,),
             stdout=subprocess.PIPE,
         )

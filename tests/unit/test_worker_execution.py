@@ -159,7 +159,7 @@ class TestFailures:
         assert "raise_value_error" in text
         assert "execution.py" not in text
 
-    @pytest.mark.parametrize("value", [threading.Lock(), (number for number in ()), sys.stderr, WorseThanNothing()])
+    @pytest.mark.parametrize("value", [threading.Lock(), tasks.return_a_generator(), sys.stderr, WorseThanNothing()])
     def test_a_value_that_cannot_be_pickled_is_named(self, run: Callable[..., Outcome], value: Any) -> None:
         global _handed_out
         _handed_out = value
@@ -306,7 +306,7 @@ class Handle:
 
 class TestRetries:
     @pytest.mark.parametrize(
-        "run, kind, wanted",
+        ("run", "kind", "wanted"),
         [
             ({}, ValueError, True),
             ({}, ProcessorDiedError, True),

@@ -12,7 +12,7 @@ from gristmill_worker.preload import Preload, parse
 
 
 @pytest.mark.parametrize(
-    "text, expected",
+    ("text", "expected"),
     [
         ("package.module", Preload("package.module")),
         ("module:function", Preload("module", "function")),
@@ -32,7 +32,7 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
 
 def test_it_is_imported_and_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gristmill_test_loaded.py").write_text(
-        "calls = []\nclass Model:\n    @staticmethod\n    def warm(*a, **k):\n        calls.append((a, k))\nnumber = 5\n"
+        "calls, number = [], 5\nclass Model:\n    @staticmethod\n    def warm(*a, **k):\n        calls.append((a, k))\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
 

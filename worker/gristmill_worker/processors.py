@@ -14,7 +14,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from gristmill_worker.board import FRESH_UNTIL, READY, STATUS, AgentBoard, Executing, Held, clock_ns
+from gristmill_worker.board import FRESH_UNTIL, READY, STATUS, STOPPED, AgentBoard, Executing, Held, clock_ns
 from gristmill_worker.handover import Handover, environment
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,9 @@ class Processor:
         self.exit_status: int | None = None
         """Its exit code, or minus the signal's number, once it is dead."""
         self.stop: Stop | None = None
+        """What is being stopped: at most one row executes."""
+        self.stopped: list[tuple[Stop, bool]] = []
+        """What was to be stopped and has ended, and whether there is an outcome; nobody has answered yet."""
         self.deadline: Deadline | None = None
         self.settled = 0
         """The START that was seen to be long, and for which all is done."""
@@ -79,11 +82,18 @@ class Processor:
 
     def interrupt(self, executing: Executing, held: Held, reason: int, kill_at: int) -> Stop:
         """Ask what executes to end. Inside `board.locked`: until it is left, no other task can start."""
+        self.note_stopped()
         stop = self.stop = Stop(executing.start, held, reason, kill_at)
         self.board.interrupt(executing.start, reason)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGINT)
         return stop
+
+    def note_stopped(self) -> None:
+        """What was to be stopped executes no more. Inside `board.locked`, or when the processor is dead."""
+        if self.stop is not None:
+            self.stopped.append((self.stop, self.board.words[STOPPED] != self.stop.start))
+            self.stop = None
 
     def kill(self) -> None:
         """End it and all that its tasks have started, at once."""

@@ -7,7 +7,7 @@ import logging
 import orjson
 
 from gristmill.errors import ProcessorDiedError, TimeLimitError
-from gristmill_worker.board import CANCEL, CONNECTION, LEFT, STATUS, STOPPED, TIME_LIMIT, Executing, Held, clock_ns
+from gristmill_worker.board import CANCEL, CONNECTION, LEFT, STATUS, TIME_LIMIT, Executing, Held, clock_ns
 from gristmill_worker.departed import Departed
 from gristmill_worker.execution import Place, time_limit_error
 from gristmill_worker.orders import CANCELED, FAILED
@@ -43,16 +43,19 @@ class Watch:
         executing = processor.board.executing()
         if processor.stop is not None:
             self._pursue(processor, processor.stop, now)
-            return now + STOPPING_NS
-        if executing is None:
-            return None
+        self._answer_stopped(processor)
+        again = None if executing is None else self._look_at(processor, executing, now)
+        return again if processor.stop is None else now + STOPPING_NS
+
+    def _look_at(self, processor: Processor, executing: Executing, now: int) -> int | None:
         if executing.start != processor.settled:
-            if now < executing.started_at + LONG_NS:
-                return now + SOON_NS
-            self._settle(processor, executing)
+            if now >= executing.started_at + LONG_NS:
+                self._settle(processor, executing)
             return now + SOON_NS
-        deadline = processor.deadline
+        deadline, stop = processor.deadline, processor.stop
         if deadline is None or deadline.start != executing.start:
+            return None
+        if stop is not None and stop.start == executing.start:
             return None
         if now < deadline.at:
             return deadline.at
@@ -81,8 +84,9 @@ class Watch:
             self._past.note(task, attempt, FAILED)
         executing, stop = board.executing(), processor.stop
         if stop is not None and (executing is None or executing.start != stop.start):
-            self._answer(processor, stop, has_outcome=board.words[STOPPED] != stop.start)
+            processor.note_stopped()
             stop = None
+        self._answer_stopped(processor)
         held = None if executing is None else board.rows()[executing.row]
         if stop is not None:
             self._answer(processor, stop, has_outcome=stop.held[:2] in finished)
@@ -147,7 +151,7 @@ class Watch:
         with board.locked() as locked:
             executing = board.executing()
             if locked and (executing is None or executing.start != stop.start):
-                has_outcome = board.words[STOPPED] != stop.start
+                processor.note_stopped()
             elif now >= stop.kill_at and (locked or now >= stop.kill_at + STUCK_NS):
                 # Under the lock: until this processor is dead, no other task can start in it.
                 processor.kill()
@@ -156,11 +160,11 @@ class Watch:
                     "killing a processor whose task does not end",
                     extra={"processor": processor.name, "pid": processor.pid, "task": stop.held.task},
                 )
-                return
-            else:
-                return
-        processor.stop = None
-        self._answer(processor, stop, has_outcome=has_outcome)
+
+    def _answer_stopped(self, processor: Processor) -> None:
+        for stop, has_outcome in processor.stopped:
+            self._answer(processor, stop, has_outcome=has_outcome)
+        processor.stopped.clear()
 
     def _answer(self, processor: Processor, stop: Stop, *, has_outcome: bool) -> None:
         """What was to be stopped has ended: by itself, by the interrupt, or with its processor."""

@@ -16,7 +16,7 @@ def one_interrupt() -> Iterator[None]:
     """Inside, the first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt and the next ones are passed over.
 
     Whoever presses Ctrl-C twice would otherwise interrupt the tidying up, and leave processes and files behind.
-    Main thread only.
+    It stays so after an interrupt: what follows is the end of the program. Main thread only.
     """
     pressed = False
 
@@ -26,9 +26,11 @@ def one_interrupt() -> Iterator[None]:
             pressed = True
             raise KeyboardInterrupt
 
-    before: dict[signal.Signals, Any] = {number: signal.signal(number, handle) for number in SIGNALS}
+    # What is ignored stays so: `nohup` means it.
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before: dict[signal.Signals, Any] = {number: signal.signal(number, handle) for number in heeded}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if pressed else handler)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import as_completed
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
 
 from gristmill.demo.files import SourceFile, measure_file
 from gristmill.demo.measure import FileReport, PackageReport, aggregate_package
@@ -54,15 +54,21 @@ def run_on_cluster(client: Client, files: Sequence[SourceFile], watcher: Watcher
     started = time.perf_counter()
     measured: dict[Future, SourceFile] = {}
     summed: dict[Future, str] = {}
+    done: SimpleQueue[Any] = SimpleQueue()
     for package, members in packages.items():
         futures = []
         for file in members:
             future = client.submit(measure_file, file.path)
+            future.add_done_callback(done.put)
             measured[future] = file
             futures.append(future)
         # Futures as arguments: the task runs when all of them have a value, and gets the values in their place.
-        summed[client.submit(aggregate_package, package, futures)] = package
-    for future in as_completed([*measured, *summed]):
+        future = client.submit(aggregate_package, package, futures)
+        future.add_done_callback(done.put)
+        summed[future] = package
+    # Not `as_completed`: it takes the locks of all futures, and Ctrl-C in between would leave them taken.
+    for _ in range(work.tasks):
+        future = done.get()
         error = future.exception()
         if future in measured:
             file = measured[future]

@@ -25,6 +25,8 @@ class Replica:
     requests: dict[str, int] = field(default_factory=dict)
     """Requests applied, by kind, since the start."""
     scripts_run: int = 0
+    bytes_taken: int = 0
+    """Bytes of tasks applied since this replica last looked whether the intake should close."""
     lag_seconds: float = 0.0
     """How late the last duty began."""
 

@@ -19,8 +19,10 @@ PERIOD_SECONDS = 1.0
 RECORD_SECONDS = 15
 """How long the record of a replica outlives its last report."""
 KEPT_CHANGES = 100_000
-INTAKE_MEMORY_SHARE = 0.85
-"""Above this share of maxmemory nothing new is taken: outcomes and cancels need room too."""
+RESERVE_SHARE = 0.15
+RESERVE_BYTES = 32 << 20
+"""So much of maxmemory is kept free for outcomes and cancels, the greater of the two, but never more than half:
+a full Redis refuses those as well. 32 MiB is several clients' batches that are on their way when the intake closes."""
 
 
 class Reporter:
@@ -78,8 +80,9 @@ def withdraw(replica: Replica) -> None:
 
 def intake_state(waiting: int, max_waiting: int, used_bytes: int, max_bytes: int) -> str:
     """`open`, or the reason why new tasks are refused. Pure."""
-    if max_bytes and used_bytes > INTAKE_MEMORY_SHARE * max_bytes:
-        return f"Redis uses {used_bytes} bytes, more than 85 % of its maxmemory of {max_bytes}"
+    limit = max_bytes - max(RESERVE_SHARE * max_bytes, min(RESERVE_BYTES, max_bytes / 2))
+    if max_bytes and used_bytes > limit:
+        return f"Redis uses {used_bytes} bytes; of its maxmemory of {max_bytes} new tasks may fill {limit:.0f}"
     if max_waiting and waiting >= max_waiting:
         return f"{waiting} tasks wait, the limit is {max_waiting} (max_tasks_waiting)"
     return "open"
@@ -94,7 +97,8 @@ def watch_intake(replica: Replica) -> None:
     state = intake_state(
         waiting, replica.settings.max_tasks_waiting, int(memory["used_memory"]), int(memory.get("maxmemory", 0))
     )
-    replica.connection.request("SET", replica.keys.intake(), state)
+    replica.run("set_intake", state)
+    replica.bytes_taken = 0
 
 
 def trim(replica: Replica) -> None:

@@ -29,7 +29,7 @@ SCRIPT_OF: dict[Request, str] = {
 }
 """The script that applies each kind of request."""
 
-DUTIES = ("sweep", "promote", "dispatch_waiting", "balance", "trim", "remove_consumer", "retire_lane")
+DUTIES = ("sweep", "promote", "dispatch_waiting", "balance", "trim", "remove_consumer", "retire_lane", "set_intake")
 """Scripts that no request asks for."""
 
 LATER = (b"early", b"newer")
