@@ -8,9 +8,12 @@ from concurrent.futures import as_completed
 from gristmill import Client, LocalCluster
 
 
-def is_prime(number: int) -> bool:
-    """Trial division: slow on purpose."""
-    return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
+def smallest_factor(number: int) -> tuple[int, int]:
+    """The number and its smallest factor, by trial division: slow on purpose."""
+    for factor in range(2, int(number**0.5) + 1):
+        if number % factor == 0:
+            return number, factor
+    return number, number
 
 
 def main() -> None:
@@ -18,9 +21,13 @@ def main() -> None:
     candidates = range(10**9, 10**9 + 200)
     # A cluster on this machine, with a Redis of its own; both are gone when the block ends.
     with LocalCluster(workers=2) as cluster, Client(cluster) as client:
-        futures = {client.submit(is_prime, number): number for number in candidates}
-        primes = sorted(futures[future] for future in as_completed(futures) if future.result())
-    print(f"{len(primes)} primes among {len(candidates)} numbers; the first is {primes[0]}")
+        futures = [client.submit(smallest_factor, number) for number in candidates]
+        primes = []
+        for future in as_completed(futures):
+            number, factor = future.result()
+            if number == factor:
+                primes.append(number)
+    print(f"{len(primes)} primes among {len(candidates)} numbers; the first is {min(primes)}")
 
 
 if __name__ == "__main__":

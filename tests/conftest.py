@@ -41,9 +41,9 @@ def shared_server() -> Iterator[RedisServer]:
 @pytest.fixture
 def server(shared_server: RedisServer) -> Iterator[RedisServer]:
     """The shared Redis, empty before and after the test."""
-    shared_server.command("FLUSHALL")
+    shared_server.empty()
     yield shared_server
-    shared_server.command("FLUSHALL")
+    shared_server.empty()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,7 @@ sys.exit(3)
 
 
 @pytest.fixture
-def program(start_cluster: Starter, tmp_path: Path) -> tuple[LocalCluster, subprocess.Popen[str]]:
+def program(start_cluster: Starter, tmp_path: Path) -> Iterator[tuple[LocalCluster, subprocess.Popen[str]]]:
     """A client of one second's lease in a process of its own, one task of which executes."""
     cluster = start_cluster(workers=1)
     command = [sys.executable, "-c", PROGRAM, cluster.address, cluster.namespace, str(tmp_path / "started")]
@@ -51,8 +51,12 @@ def program(start_cluster: Starter, tmp_path: Path) -> tuple[LocalCluster, subpr
     assert process.stdout is not None
     assert process.stdout.readline() == "submitted\n"
     process.stdout.close()
-    wait_until((tmp_path / "started").exists, "a task of the program executes")
-    return cluster, process
+    try:
+        wait_until((tmp_path / "started").exists, "a task of the program executes")
+        yield cluster, process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_the_tasks_of_a_killed_client_are_cancelled(
@@ -79,8 +83,6 @@ def test_a_client_that_was_frozen_for_longer_than_its_lease_goes_on_under_a_new_
 
     wait_until(lambda: database.zset(cluster.keys.clients()), "the client has registered again")
     assert before not in database.zset(cluster.keys.clients())
-    process.kill()
-    process.wait()
 
 
 def test_a_client_that_ends_in_good_order_leaves_nothing(start_cluster: Starter, database: Database) -> None:
@@ -94,7 +96,7 @@ def test_a_client_that_ends_in_good_order_leaves_nothing(start_cluster: Starter,
 
 def test_a_client_whose_lease_ended_tells_its_futures(start_cluster: Starter, database: Database) -> None:
     cluster = start_cluster(workers=0, schedulers=1)
-    with Client(cluster) as client:
+    with Client(cluster, lease_seconds=3) as client:
         future = client.submit(abs, -1)
         client.flush()
         database.run("ZADD", cluster.keys.clients(), -1, client.client_id)

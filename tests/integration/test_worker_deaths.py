@@ -210,7 +210,7 @@ class TestAProcessorThatCannotStart:
         )
         try:
             hand.register(worker)
-            wait_until(lambda: "ended before it was ready" in worker.log, "the log says so")
+            wait_until(lambda: "ended before its first task" in worker.log, "the log says so")
             wait_until(lambda: len(hand.beats()) >= 2, "the worker beats")
 
             assert "no model here" in worker.log

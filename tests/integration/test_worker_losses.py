@@ -107,7 +107,7 @@ class TestTheConnection:
 
 
 class TestTheRecord:
-    @pytest.mark.parametrize("how", ["FLUSHALL", "group deleted", "unknown"])
+    @pytest.mark.parametrize("how", ["FLUSHALL", "group deleted", "marked as gone", "unknown"])
     def test_without_it_the_worker_stops_what_runs_and_registers_anew_under_a_new_id(
         self, own_hand: ByHand, worker: WorkerProcess, tmp_path: Path, keys: Keys, how: str
     ) -> None:
@@ -118,7 +118,8 @@ class TestTheRecord:
         if how == "FLUSHALL":
             own_hand.database.run("FLUSHALL")
             own_hand.registrations = 0
-            own_hand.control("unknown", {})  # what a scheduler says when it gets the next beat
+        elif how == "marked as gone":
+            own_hand.database.run("HSET", keys.worker(former), "gone", "1")
         elif how == "unknown":
             own_hand.control("unknown", {})
         else:

@@ -124,6 +124,7 @@ class ByHand:
         self.worker = str(message["worker"])
         tasks = self.keys.worker_tasks(self.worker)
         self.database.run("XGROUP", "CREATE", tasks, GROUP_PROCESSORS, "0", "MKSTREAM")
+        self.database.run("HSET", self.keys.worker(self.worker), "lease_ms", message["lease_ms"])
         self.control("registered", {})
         return self.worker
 

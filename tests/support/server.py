@@ -87,6 +87,11 @@ class RedisServer:
             answer: object = connection.execute_command(*words)
             return answer
 
+    def empty(self) -> None:
+        """Forget everything. Connections are cut first: what a killed program had still sent must not come after."""
+        self.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        self.command("FLUSHALL")
+
     def kill(self) -> None:
         """End the process at once, as a crash would."""
         if self._process is not None:

@@ -31,6 +31,7 @@ def figures() -> Figures:
         round_trips_ms=[[0.5] * 99 + [9.0], [0.7] * 99 + [9.0]],
         cpu_seconds=[{"client": 0.01, "scheduler": 0.02, "redis": 0.03, "workers": 0.04}] * 2,
         commands=[{"evalsha": Command(0.02, 12.0)}, {"evalsha": Command(0.04, 14.0), "xadd": Command(1.0, 1.0)}],
+        other_cpu_percent=[3.0, 5.0],
         redis_bytes_per_queued_task=512.0,
         pool_submit_seconds=[0.5, 0.3],
         pool_map_seconds=[0.01, 0.01],
@@ -43,6 +44,7 @@ def test_the_keys_that_people_compare_are_there() -> None:
 
     assert found["machine"] == {"cores": 2}
     assert found["workers"] == 2
+    assert found["other_cpu_percent"] == 4.0
     assert found["submit"]["tasks_per_s"] == 5000.0
     assert found["map"]["items_per_s"] == 100_000.0
     assert found["latency_ms"] == {"p50": 0.6, "p95": 0.6, "p99": 0.6}

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from gristmill.demo.files import SourceFile, Sources
-from gristmill.demo.interrupts import SIGNALS, one_interrupt
+from gristmill.interrupts import SIGNALS, one_interrupt
 from gristmill.demo.job import Work, by_package, differences, run_serially
 from gristmill.demo.measure import FileReport, aggregate_package, measure_source
 from gristmill.demo.progress import Lines

@@ -1,34 +1,33 @@
-"""`python -m gristmill_worker`: one worker."""
+"""`python -m gristmill_worker`, or `gristmill worker`: one worker."""
 
 from __future__ import annotations
 
 import click
 
 from gristmill import logs
+from gristmill.cli import epilog, run
 from gristmill.errors import AddressError, SettingError
 from gristmill.settings import WorkerSettings, options
 
-EXAMPLES = """\b
-Examples:
-  Two tasks at a time, on the Redis of this machine:
-    gristmill worker --redis redis://localhost:6379/0 --concurrency 2
-  For tasks that ask for a GPU, under a name that the page shows:
-    gristmill worker --redis redis://queue:6379/0 --name gpu-1 --capabilities linux,gpu=1
-  Finish what executes, give back the rest, and leave; a second time leaves at once:
-    kill -TERM <pid of the worker>
-"""
+EXAMPLES = epilog(
+    "gristmill worker --redis redis://localhost:6379/0           as many tasks at a time as there are cores",
+    "gristmill worker --redis redis://queue:6379/0 --name gpu-1 --capabilities linux,gpu=1",
+    "gristmill worker --preload 'models:load(size=3)'            before the first task of each processor",
+    "gristmill worker --drain-seconds 30                         at most so long from SIGTERM to the end",
+    "kill -TERM PID                                              finish what executes, give back the rest, leave",
+)
 
 
-@click.command(name="worker", epilog=EXAMPLES)
+@click.command(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @options(WorkerSettings)
 def command(settings: WorkerSettings) -> None:
     """Take tasks from Redis and run them in processors of its own.
 
     SIGTERM drains: what executes is finished, the rest is given back. A second SIGTERM, or SIGINT, leaves at once.
     """
+    logs.setup(settings)
     from gristmill_worker.agent import Agent
 
-    logs.setup(settings)
     try:
         agent = Agent(settings)
     except (SettingError, AddressError) as error:
@@ -37,4 +36,4 @@ def command(settings: WorkerSettings) -> None:
 
 
 if __name__ == "__main__":
-    command()
+    run(command, name="gristmill worker")

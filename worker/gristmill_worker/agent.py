@@ -28,7 +28,7 @@ from gristmill.protocol.kinds import Control
 from gristmill.protocol.messages import WorkerMessage
 from gristmill.settings import WorkerSettings
 from gristmill.store.connection import ReplyError
-from gristmill_worker import preload
+from gristmill_worker import preload, reports
 from gristmill_worker.alarm import PROCESSOR, Alarm
 from gristmill_worker.board import CONNECTION, LEAVING, STATUS, WATCHING, WITHOUT_GROUP, clock_ns
 from gristmill_worker.control import ControlReader
@@ -133,7 +133,11 @@ class Agent:
 
     def _turn(self, now: int, woken_by_processor: bool) -> None:
         while not self._calls.empty():
-            self._calls.get()()
+            try:
+                self._calls.get()()
+            except Exception:
+                # One odd message or reply must not end the worker, and with it what its processors execute.
+                logger.exception("what came from Redis could not be handled")
         self._obey()
         if self._phase is Phase.REGISTERING and now >= self._next_registration:
             self._register(now)
@@ -208,9 +212,13 @@ class Agent:
         taking = self._phase is Phase.WORKING
 
         def on_answer(answer: Answer) -> None:
-            if worker is self._worker:
-                self._beating = False
-                self._heartbeat.latency_ms = answer.took_seconds * 1000
+            if worker is not self._worker:
+                return
+            self._beating = False
+            self._heartbeat.latency_ms = answer.took_seconds * 1000
+            if not reports.is_registered(answer):
+                self._start_over("its record is gone")
+            else:
                 self._on_heard(worker, answer)
 
         self._beating = True

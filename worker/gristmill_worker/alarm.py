@@ -19,6 +19,7 @@ class Alarm:
         self._read_end, self.descriptor = os.pipe()
         os.set_blocking(self._read_end, False)
         os.set_blocking(self.descriptor, False)
+        self._on_signals = False
         self._poll = select.poll()
         self._poll.register(self._read_end, select.POLLIN)
 
@@ -31,6 +32,7 @@ class Alarm:
 
     def ring_on_signals(self) -> None:
         """Signals that have a handler ring too. Only in the main thread."""
+        self._on_signals = True
         signal.set_wakeup_fd(self.descriptor, warn_on_full_buffer=False)
 
     def wait(self, seconds: float) -> bytes:
@@ -44,7 +46,7 @@ class Alarm:
 
     def close(self) -> None:
         """Let go of the pipe."""
-        if signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL:
+        if self._on_signals:
             signal.set_wakeup_fd(-1)
         os.close(self._read_end)
         os.close(self.descriptor)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from gristmill.store.connection import ReplyError
+from gristmill_worker.link import unpack_entry
 from gristmill_worker.past import Past
 from gristmill_worker.reports import Reports
 from gristmill_worker.sender import Answer
@@ -80,8 +81,11 @@ class Departed:
         for reply in answer.replies:
             if isinstance(reply, ReplyError) or not reply or reply[0][1] is None:
                 continue  # deleted since: cancelled, or moved away
-            task, attempt = reply[0][1][1].split(b" ", 2)[:2]
-            tasks.append((task.decode(), int(attempt)))
+            try:
+                fields = unpack_entry(reply[0][1])
+                tasks.append((fields[b"task"].decode(), int(fields[b"attempt"])))
+            except (ValueError, IndexError):
+                logger.exception("an entry of the task stream cannot be read")
         one.returned.update(unknown)
         one.inspected = True
         for task, attempt in tasks:

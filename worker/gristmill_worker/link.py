@@ -186,13 +186,21 @@ class Link:
         self._last = rows[-1][0].decode()
         entries = []
         for entry, flat in rows:
-            if flat is not None:  # None: deleted after it was delivered
-                # Packed as `protocol.records` says.
-                task, attempt, call, function, name = flat[1].split(b" ", 4)
-                fields = {b"task": task, b"attempt": attempt, b"function": function, b"name": name}
-                if call != b"-":
-                    fields[b"call"] = call
-                if len(flat) > 2:
-                    fields.update(zip(flat[2::2], flat[3::2], strict=True))
-                entries.append((entry, fields))
+            if flat is None:
+                continue  # deleted after it was delivered
+            try:
+                entries.append((entry, unpack_entry(flat)))
+            except (ValueError, IndexError):
+                logger.exception("an entry of the task stream cannot be read", extra={"entry": entry.decode()})
         return entries
+
+
+def unpack_entry(flat: list[bytes]) -> dict[bytes, bytes]:
+    """The fields of an entry, one fact each; packed as `protocol.records` says. ValueError when it is not."""
+    task, attempt, call, function, name = flat[1].split(b" ", 4)
+    fields = {b"task": task, b"attempt": attempt, b"function": function, b"name": name}
+    if call != b"-":
+        fields[b"call"] = call
+    if len(flat) > 2:
+        fields.update(zip(flat[2::2], flat[3::2], strict=True))
+    return fields

@@ -14,7 +14,18 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from gristmill_worker.board import FRESH_UNTIL, READY, STATUS, STOPPED, AgentBoard, Executing, Held, clock_ns
+from gristmill_worker.board import (
+    FRESH_UNTIL,
+    LEFT,
+    READY,
+    START,
+    STATUS,
+    STOPPED,
+    AgentBoard,
+    Executing,
+    Held,
+    clock_ns,
+)
 from gristmill_worker.handover import Handover, environment
 
 logger = logging.getLogger(__name__)
@@ -72,6 +83,12 @@ class Processor:
         """Whether it takes tasks."""
         return self.board.words[STATUS] == READY
 
+    @property
+    def has_done_nothing(self) -> bool:
+        """Whether it ended of itself without having started a task."""
+        words = self.board.words
+        return words[START] == 0 and words[STATUS] != LEFT
+
     def executing(self) -> tuple[Held, Executing] | None:
         """What it executes; None when nothing, or when it cannot be told now."""
         if self.board.executing() is None:
@@ -97,8 +114,9 @@ class Processor:
 
     def kill(self) -> None:
         """End it and all that its tasks have started, at once."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        for kill in (os.killpg, os.kill):  # its task may have left the group
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(self.pid, signal.SIGKILL)
 
     def has_ended(self) -> bool:
         """Whether it is dead; then nothing of its process group is left either."""
@@ -184,7 +202,7 @@ class Processors:
         dead = [processor for processor in self.alive if processor.has_ended()]
         for processor in dead:
             self.alive.remove(processor)
-            if not processor.was_ready and not processor.ready:
+            if processor.has_done_nothing:
                 self._note_failure(processor)
         return dead
 
@@ -193,7 +211,7 @@ class Processors:
         self._failures += 1
         self.not_before = clock_ns() + int(pause * SECOND)
         logger.error(
-            "a processor ended before it was ready; its output above says why; trying again",
+            "a processor ended before its first task; its output above may say why; trying again",
             extra={"processor": processor.name, "how": describe_end(processor.exit_status), "pause_seconds": pause},
         )
 

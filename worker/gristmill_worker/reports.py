@@ -10,10 +10,10 @@ from gristmill.protocol import kinds, messages
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
 from gristmill.protocol.kinds import Request
 from gristmill.protocol.messages import Confirm
-from gristmill.store.connection import pack
+from gristmill.store.connection import ReplyError, pack
 from gristmill_worker.board import Held, clock_ns
 from gristmill_worker.execution import FAILED, RETRY, error_line, wants_retry
-from gristmill_worker.sender import Sender, Then
+from gristmill_worker.sender import Answer, Sender, Then
 
 HEARTBEATS_KEPT = 10_000
 RETURNED_AT_ONCE = 500
@@ -32,8 +32,13 @@ class Reports:
         self._heartbeat(Request.WORKER, message, then)
 
     def beat(self, message: messages.BeatMessage, then: Then) -> None:
-        """Renew the lease."""
-        self._heartbeat(Request.BEAT, message, then)
+        """Renew the lease; the answer goes through `is_registered` too.
+
+        A sweep applies the beats that wait before it ends leases: a record that is there after the beat was taken
+        is there to stay. One that is gone shows at once, before the processors of an agent that slept start anything.
+        """
+        record = pack(("HMGET", self._keys.worker(self.worker), "lease_ms", "gone"))
+        self._sender.post([self._heartbeat_command(Request.BEAT, message), record], then)
 
     def drain(self) -> None:
         """No more tasks."""
@@ -91,9 +96,20 @@ class Reports:
         self._sender.post([pack(("XGROUP", "DELCONSUMER", stream, GROUP_PROCESSORS, processor))])
 
     def _heartbeat(self, kind: Request, message: messages.Message, then: Then | None = None) -> None:
+        self._sender.post([self._heartbeat_command(kind, message)], then)
+
+    def _heartbeat_command(self, kind: Request, message: messages.Message) -> bytes:
         stream = self._keys.heartbeats()
         add = ("XADD", stream, "MAXLEN", "~", HEARTBEATS_KEPT, "*", kind.value, messages.encode(message))
-        self._sender.post([pack(add)], then)
+        return pack(add)
 
     def _result(self, kind: Request, body: bytes) -> None:
         self._sender.post([pack(("XADD", self._keys.results(), "*", kind.value, body))])
+
+
+def is_registered(answer: Answer) -> bool:
+    """Whether the worker's record was there, and not marked as gone, after a beat."""
+    record = answer.replies[1]
+    if isinstance(record, ReplyError):
+        return True  # not allowed to look: the scheduler will say
+    return record[0] is not None and record[1] is None

@@ -34,6 +34,8 @@ class Figures:
     cpu_seconds: list[dict[str, float]] = field(default_factory=list)
     """By role, during a submit run."""
     commands: list[dict[str, Command]] = field(default_factory=list)
+    other_cpu_percent: list[float] = field(default_factory=list)
+    """Of the whole machine's time during a submit run: what programs other than ours used. Noise, if it is much."""
     redis_bytes_per_queued_task: float = 0.0
     pool_submit_seconds: list[float] = field(default_factory=list)
     pool_map_seconds: list[float] = field(default_factory=list)
@@ -111,6 +113,7 @@ def as_json(figures: Figures) -> dict[str, Any]:
         "workers": figures.workers,
         "tasks": figures.tasks,
         "repetitions": len(figures.submit_seconds),
+        "other_cpu_percent": round(statistics.median(figures.other_cpu_percent), 1),
         "submit": {"tasks_per_s": round(figures.submit_tasks_per_s, 1)},
         "map": {"items_per_s": round(figures.map_items_per_s, 1), "items": figures.map_items},
         "latency_ms": _rounded(figures.latency_ms, 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -26,9 +27,11 @@ def render(figures: Figures, console: Console) -> None:
     console.print()
     console.print(
         Text(
-            f"Medians of {len(figures.submit_seconds)} repetitions, cluster and pool in turn. All values were right.",
+            f"Medians of {len(figures.submit_seconds)} repetitions, cluster and pool in turn. All values were right. "
+            f"Other programs took {statistics.median(figures.other_cpu_percent):.0f} % of the machine meanwhile.",
             style="dim",
-        )
+        ),
+        soft_wrap=True,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gristmill._version import __version__
-from gristmill.bench.clock import cpu_seconds, map_all, processes_below, round_trips, submit_loop
+from gristmill.bench.clock import cpu_seconds, machine_time, map_all, processes_below, round_trips, submit_loop
 from gristmill.bench.figures import Figures, difference
 from gristmill.bench.pool import PoolProcess
 from gristmill.bench.tasks import noop
@@ -62,10 +62,16 @@ def measure_submit(figures: Figures, cluster: LocalCluster, client: Client, stor
     """One submit run, with the CPU time and the Redis commands that it took."""
     commands = store.info("commandstats")
     before = cpu_by_role(cluster)
+    machine_before = machine_time()
     seconds = submit_loop(client.submit, figures.tasks)
+    machine_after = machine_time()
     after = cpu_by_role(cluster)
+    used = {role: _used(before[role], after[role]) for role in after}
     figures.submit_seconds.append(seconds)
-    figures.cpu_seconds.append({role: _used(before[role], after[role]) for role in after})
+    figures.cpu_seconds.append(used)
+    other = machine_after.busy - machine_before.busy - sum(used.values())
+    total = machine_after.total - machine_before.total
+    figures.other_cpu_percent.append(max(0.0, 100 * other / total) if total else 0.0)
     figures.commands.append(difference(commands, store.info("commandstats"), figures.tasks))
 
 

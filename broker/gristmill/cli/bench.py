@@ -64,7 +64,7 @@ def command(tasks: int, workers: int, reps: int, rounds: int, as_json: bool) -> 
     from gristmill.bench.figures import as_json as figures_as_json
     from gristmill.bench.report import render
     from gristmill.bench.run import run
-    from gristmill.demo.interrupts import one_interrupt
+    from gristmill.interrupts import one_interrupt
     from gristmill.errors import TaskError
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)

@@ -48,7 +48,7 @@ def command(path: str | None, workers: int | None, verify: bool, keep: bool, as_
     """
     from rich.console import Console
 
-    from gristmill.demo.interrupts import one_interrupt
+    from gristmill.interrupts import one_interrupt
 
     # What a pipe or a file gets is not cut to 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)

@@ -34,7 +34,7 @@ def command(port: int | None, data: str | None) -> int:
     Takes redis-server or valkey-server from PATH, or the one that the extra `embedded` installs. It writes every
     change to disk once a second and never evicts.
     """
-    from gristmill.demo.interrupts import one_interrupt
+    from gristmill.interrupts import one_interrupt
     from gristmill.store.embedded import EmbeddedRedis
 
     server = EmbeddedRedis(port=port, directory=data)

@@ -73,7 +73,7 @@ def command(context: click.Context, settings: UpSettings) -> int:
     environment.
     """
     from gristmill.cluster import LocalCluster
-    from gristmill.demo.interrupts import one_interrupt
+    from gristmill.interrupts import one_interrupt
 
     config = context.params.get("config")
     if config:

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from gristmill.protocol.kinds import BATCH_BYTES, BATCH_TASKS, VERSION
+
 if TYPE_CHECKING:
     from collections import deque
 
     from gristmill.client.functions import FunctionObject
     from gristmill.client.future import Future
 
-VERSION = 1
-BATCH_TASKS = 100
-BATCH_BYTES = 128 * 1024
-"""One entry carries at most this many tasks, and about this many bytes."""
 ROW_BYTES = 48
 """What a row takes beside its call."""
 OPTIONS_BYTES = 160

@@ -16,7 +16,8 @@ from gristmill.client.outbox import OPEN
 from gristmill.client.serializer import DependencyFailedError, LargeCall, dump_call
 from gristmill.client.session import Session
 from gristmill.errors import SerializationError, SettingError
-from gristmill.protocol.payloads import INLINE_BYTES, text_of
+from gristmill.protocol.kinds import INLINE_BYTES
+from gristmill.protocol.payloads import text_of
 from gristmill.store.connection import hide_password
 
 MAP_SLICE = 1000
@@ -92,7 +93,7 @@ class Calls:
 
             client.options(priority=10, retries=3).submit(download, url)
         """
-        return View(self._session, {**self._given, **options})
+        return View(self, {**self._given, **options})
 
     # --- many tasks ---------------------------------------------------------------------------------------
 
@@ -222,8 +223,9 @@ class Calls:
 class View(Calls):
     """A client with other options; made by `Client.options`. It is open as long as its client is."""
 
-    def __init__(self, session: Session, given: Mapping[str, Any]) -> None:
-        self._session = session
+    def __init__(self, calls: Calls, given: Mapping[str, Any]) -> None:
+        self._session = calls._session
+        self._client: Calls = calls._client if isinstance(calls, View) else calls  # it must not go before its view
         self._given = given
         self._options = task_options(**given)
 

@@ -35,6 +35,8 @@ NAME_CHARACTERS = 64
 
 CONSTANT_TYPES = frozenset({int, float, complex, bool, str, bytes, type(None), type(...), range})
 _ABSENT = object()
+_ROOT = object()
+"""Stands for the function itself in what it refers to."""
 
 
 class FunctionObject:
@@ -169,26 +171,36 @@ def refuse_unsuitable(function: Any) -> None:
 
 
 class Unchanged(NamedTuple):
-    """What a copied function refers to, to be compared by identity."""
+    """What a copied function refers to, to be compared by identity; without itself, so that it can go."""
 
     names: list[tuple[dict[str, Any], str, Any]]
-    cells: list[tuple[Any, Any]]
-    functions: list[tuple[Any, Any, Any, Any]]
+    functions: list[tuple[Any, Any, Any, Any, tuple[Any, ...]]]
+    """Function, code, defaults, defaults of keywords, what its cells hold."""
 
-    def holds(self) -> bool:
-        """Whether all of it is still the same."""
+    def holds(self, root: Any) -> bool:
+        """Whether all that `root` refers to is still the same."""
         for namespace, name, value in self.names:
-            if namespace.get(name, _ABSENT) is not value:
+            if namespace.get(name, _ABSENT) is not (root if value is _ROOT else value):
                 return False
-        for function, code, defaults, keyword_defaults in self.functions:
+        for function, code, defaults, keyword_defaults, contents in self.functions:
+            looked_at = root if function is _ROOT else function
             if (
-                function.__code__ is not code
-                or function.__defaults__ is not defaults
-                or function.__kwdefaults__ is not keyword_defaults
+                looked_at.__code__ is not code
+                or looked_at.__defaults__ is not defaults
+                or looked_at.__kwdefaults__ is not keyword_defaults
             ):
                 return False
+            if contents and not self._hold(looked_at.__closure__, contents, root):
+                return False
+        return True
+
+    @staticmethod
+    def _hold(cells: tuple[Any, ...], contents: tuple[Any, ...], root: Any) -> bool:
         try:
-            return all(cell.cell_contents is value for cell, value in self.cells)
+            return all(
+                cell.cell_contents is (root if value is _ROOT else value)
+                for cell, value in zip(cells, contents, strict=True)
+            )
         except ValueError:  # emptied
             return False
 
@@ -215,31 +227,58 @@ def is_named(function: Any) -> bool:
 
 def unchanging(function: types.FunctionType) -> Unchanged | None:
     """What to compare before the copy of a function is used again; None when part of it can change unseen."""
-    found = Unchanged([], [], [])
-    return found if _look_at(function, found, set()) else None
+    look = _Look(function)
+    return look.found if look.at(function) else None
 
 
-def _look_at(function: types.FunctionType, found: Unchanged, seen: set[int]) -> bool:
-    if id(function) in seen:
-        return True
-    seen.add(id(function))
-    if function.__dict__:
-        return False
-    found.functions.append((function, function.__code__, function.__defaults__, function.__kwdefaults__))
-    values: list[Any] = list(function.__defaults__ or ()) + list((function.__kwdefaults__ or {}).values())
-    for cell in function.__closure__ or ():
+class _Look:
+    """A walk over everything that a function refers to."""
+
+    def __init__(self, root: types.FunctionType) -> None:
+        self.root = root
+        self.found = Unchanged([], [])
+        self._seen: set[int] = set()
+
+    def at(self, function: types.FunctionType) -> bool:
+        """Note what a function refers to. Answers False when part of it can change unseen."""
+        if id(function) in self._seen:
+            return True
+        self._seen.add(id(function))
+        if function.__dict__:
+            return False
         try:
-            value = cell.cell_contents
+            contents = [cell.cell_contents for cell in function.__closure__ or ()]
         except ValueError:  # not yet bound: it will be
             return False
-        found.cells.append((cell, value))
-        values.append(value)
-    for name in _names_in(function.__code__):
-        value = function.__globals__.get(name, _ABSENT)
-        found.names.append((function.__globals__, name, value))
-        if value is not _ABSENT:
-            values.append(value)
-    return all(_is_constant(value, found, seen) for value in values)
+        self.found.functions.append(
+            (
+                self._named(function),
+                function.__code__,
+                function.__defaults__,
+                function.__kwdefaults__,
+                tuple(map(self._named, contents)),
+            )
+        )
+        values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), *contents]
+        for name in _names_in(function.__code__):
+            value = function.__globals__.get(name, _ABSENT)
+            self.found.names.append((function.__globals__, name, self._named(value)))
+            if value is not _ABSENT:
+                values.append(value)
+        return all(self._is_constant(value) for value in values)
+
+    def _named(self, value: Any) -> Any:
+        return _ROOT if value is self.root else value
+
+    def _is_constant(self, value: Any) -> bool:
+        kind = type(value)
+        if kind in CONSTANT_TYPES or kind is types.ModuleType:
+            return True
+        if kind is tuple or kind is frozenset:
+            return all(self._is_constant(item) for item in value)
+        if (inspect.isroutine(value) or inspect.isclass(value)) and is_named(value):
+            return True
+        return kind is types.FunctionType and self.at(value)
 
 
 def _names_in(code: types.CodeType) -> set[str]:
@@ -249,17 +288,6 @@ def _names_in(code: types.CodeType) -> set[str]:
         if isinstance(constant, types.CodeType):
             names |= _names_in(constant)
     return names
-
-
-def _is_constant(value: Any, found: Unchanged, seen: set[int]) -> bool:
-    kind = type(value)
-    if kind in CONSTANT_TYPES or kind is types.ModuleType:
-        return True
-    if kind is tuple or kind is frozenset:
-        return all(_is_constant(item, found, seen) for item in value)
-    if (inspect.isroutine(value) or inspect.isclass(value)) and is_named(value):
-        return True
-    return kind is types.FunctionType and _look_at(value, found, seen)
 
 
 # --- the functions of one client --------------------------------------------------------------------------
@@ -281,7 +309,7 @@ class Functions:
     def get(self, function: Callable[..., Any]) -> FunctionObject:
         """The function's object; serialises it when it must. Raises SerializationError or TypeError."""
         kept = self._kept.get(id(function))
-        if kept is not None and (kept[2] is None or kept[2].holds()):
+        if kept is not None and (kept[2] is None or kept[2].holds(function)):
             return kept[1]
         return self._add(function)
 

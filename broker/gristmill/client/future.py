@@ -114,25 +114,28 @@ class Future(concurrent.futures.Future[Any]):
 
     # --- the gate -----------------------------------------------------------------------------------------
 
-    @property
-    def _condition(self) -> Gate | NothingToLock:  # type: ignore[override]  # made when first needed
-        found = self._gate
-        if found is None:
-            with gate.deciding:
-                found = self._gate
-                if found is None:
-                    if self._state is not RUNNING:
-                        return gate.OPEN_GATE
-                    found = self._gate = Gate()
-        return found
+    if not TYPE_CHECKING:  # for a type checker they are what the standard library says
 
-    @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]  # the standard library reads it, under the Condition
-        return self._condition.waiters
+        @property
+        def _condition(self) -> Gate | NothingToLock:
+            """Made when first needed."""
+            found = self._gate
+            if found is None:
+                with gate.deciding:
+                    found = self._gate
+                    if found is None:
+                        if self._state is not RUNNING:
+                            return gate.OPEN_GATE
+                        found = self._gate = Gate()
+            return found
 
-    @property
-    def _done_callbacks(self) -> list[Callable[[Future], object]]:  # the same
-        return self._condition.callbacks
+        @property
+        def _waiters(self) -> list[Any]:
+            return self._condition.waiters
+
+        @property
+        def _done_callbacks(self) -> list[Callable[[Future], object]]:
+            return self._condition.callbacks
 
     def _settle(self, state: str) -> bool:
         """Make the outcome, which has been stored before, the final one. Returns whether callbacks wait to be run.
@@ -327,7 +330,7 @@ class Future(concurrent.futures.Future[Any]):
 
     def _finish_alone(self, state: str, value: Any = None, error: BaseException | None = None) -> bool:
         """Settle a future that is not a client's. Answers False when it is done already."""
-        found = self._condition
+        found: Any = self._condition
         with found:
             if not isinstance(found, Gate) or self._state is not RUNNING:
                 return False

@@ -17,6 +17,7 @@ from gristmill.client.future import CANCELED_STATES, CANCELLED, FINISHED, SUCCES
 from gristmill.client.serializer import LargeCall, call_with_values
 from gristmill.errors import QueueFullError, TaskError, TaskLostError, WorkerDiedError
 from gristmill.protocol import payloads
+from gristmill.protocol.kinds import INLINE_BYTES
 
 if TYPE_CHECKING:
     from gristmill.client.session import Session
@@ -228,7 +229,7 @@ class Inbox:
             return
         future._dependencies = ()
         future._call, future._large = None, None
-        if len(data) <= payloads.INLINE_BYTES:
+        if len(data) <= INLINE_BYTES:
             future._call = payloads.text_of(data)
         else:
             future._large = LargeCall(data, (), {}, keep=True)

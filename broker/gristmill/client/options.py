@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gristmill.protocol.kinds import PRIORITY_LIMIT
 from gristmill.protocol.payloads import qualified_name
 
-PRIORITY_LIMIT = 1000
 _CAPABILITY = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 
 

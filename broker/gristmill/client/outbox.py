@@ -26,6 +26,9 @@ WRITE_BYTES = 8 << 20
 UNAPPLIED_BATCHES = 64
 """So many batches may lie in the request stream unapplied: nobody's flood holds up the others."""
 CANCELS_PER_REQUEST = 500
+ASK_BATCHES = 4
+ASK_SECONDS = 0.05
+"""The two questions go with every write that is so many batches, or so long, after the last that asked."""
 
 OPEN = b"open"
 
@@ -78,6 +81,8 @@ class Outbox:
         self.applied = 0
         """The batch up to which all are applied, as far as is known."""
         self.intake = OPEN
+        self._asked_batch = 0
+        self._asked_at = 0.0
         self._again_below = -1
         """Tasks up to this number may be known to the schedulers already."""
         self._submit_key = self.keys.submit()
@@ -96,6 +101,7 @@ class Outbox:
         self.client = client
         self.registration = registration
         self.last = self.applied = 0
+        self._asked_batch, self._asked_at = 0, 0.0
         self.intake = OPEN
         self._resend.clear()
         self._ask_record = self.record_question()
@@ -166,7 +172,7 @@ class Outbox:
                     self.large_taken += future._large.size
             again = rows[0]._number <= self._again_below
             size += self._pack_batch(commands, large, batch, rows, again=again, upload=False)
-        asked = bool(batch) or self.ask
+        asked = self.ask or (bool(batch) and self._is_time_to_ask(batch))
         self._pack_cancels(commands)
         self._pack_releases(commands)
         while self.requests:
@@ -178,10 +184,15 @@ class Outbox:
             self.trim_from = ""
         if asked:
             self.ask = False
+            self._asked_batch, self._asked_at = self.last, time.monotonic()
             commands.append(self._ask_intake)
             commands.append(self._ask_record)
         self.last_write = time.monotonic()
         return Write(b"".join(commands), len(commands), asked, batch, large, self.last_write)
+
+    def _is_time_to_ask(self, batch: int) -> bool:
+        """Whether the answers that are known are old: one task at a time need not ask with each."""
+        return batch - self._asked_batch >= ASK_BATCHES or time.monotonic() - self._asked_at > ASK_SECONDS
 
     def _take_rows(self) -> list[Future]:
         """The next batch. Tasks whose cancel was asked for meanwhile never leave."""

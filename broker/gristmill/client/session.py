@@ -36,7 +36,13 @@ from gristmill.client.inbox import Inbox, LargeValue
 from gristmill.client.options import lane_of
 from gristmill.client.outbox import OPEN, Outbox, Write
 from gristmill.client.recovery import establish, new_client_id
-from gristmill.errors import ClientClosedError, ConnectionLostError, QueueFullError, RedisRefusedError
+from gristmill.errors import (
+    ClientClosedError,
+    ConnectionLostError,
+    MissingObjectError,
+    QueueFullError,
+    RedisRefusedError,
+)
 from gristmill.protocol.keys import Keys
 from gristmill.protocol.payloads import read_object
 from gristmill.store.connection import Connection, ReplyError, backoff
@@ -208,6 +214,8 @@ class Session:
             while self.state is BUSY and (
                 len(outbox.waiting) > WAITING_TASKS // 2 or outbox.large_waiting > WAITING_BYTES // 2
             ):
+                if outbox.intake != OPEN and not self.wait_when_full:
+                    return  # this task is queued; the next `submit` raises
                 self.progress.wait(1.0)
 
     def read_replies(self) -> None:
@@ -288,6 +296,12 @@ class Session:
                     if not self._fetching.connected:
                         self._fetching.connect()
                     return read_object(self._fetching, self.keys, payload.object_id)
+            except MissingObjectError as error:
+                if self.state is not CLOSED:
+                    raise
+                raise MissingObjectError(
+                    f"{error}; the client was closed before this large value was looked at: call result() before"
+                ) from None
             except (ConnectionLostError, ReplyError):
                 failures += 1
                 if self.state is CLOSED or time.monotonic() + backoff(failures) > deadline:

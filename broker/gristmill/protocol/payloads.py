@@ -29,24 +29,21 @@ from gristmill.errors import (
     TaskError,
 )
 from gristmill.protocol.keys import CHUNK_BYTES, Keys, object_chunks
+from gristmill.protocol.kinds import INLINE_BYTES as INLINE_BYTES
+from gristmill.protocol.kinds import OBJECT_LIFETIME_SECONDS
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 PICKLE_PROTOCOL = 5
-INLINE_BYTES = 4096
-"""A call or value up to this size travels inside the message; a larger one is an object."""
-
-OBJECT_LIFETIME_SECONDS = 86_400
-"""Lifetime of an object until the script that accepts its first mention makes it permanent."""
-
 TRACEBACK_CHARACTERS = 200_000
 """A longer remote traceback loses its middle."""
-_SET_TAIL = b"\r\n$2\r\nNX\r\n$2\r\nEX\r\n$%d\r\n%d\r\n" % (len(str(OBJECT_LIFETIME_SECONDS)), OBJECT_LIFETIME_SECONDS)
 MESSAGE_CHARACTERS = 20_000
 """A longer message of an exception is cut."""
 READ_CHUNKS = 8
 """Chunks of an object asked for in one go: enough to keep the socket busy, few enough to let others through."""
+
+_SET_TAIL = b"\r\n$2\r\nNX\r\n$2\r\nEX\r\n$%d\r\n%d\r\n" % (len(str(OBJECT_LIFETIME_SECONDS)), OBJECT_LIFETIME_SECONDS)
 
 
 class CallWithValues:

@@ -28,7 +28,7 @@ if processors ~= worker.processors then
   worker.room = processors > 0 and processors + tonumber(facts[3]) or 0
   redis.call('HSET', key_worker(id), 'processors', processors, 'room', worker.room)
   touch(worker)
-  shrink(worker)
+  shrink(worker, worker.room)
 end
 -- What executes for long has not been measured yet: its age counts as service time.
 local oldest = tonumber(message.oldest_running_ms) or 0

@@ -1,17 +1,19 @@
 -- room: how many tasks a worker may have outstanding: one per processor, and a queue of about 0.2 s of its measured
 -- service time, from 1 to --queue-size. The queue at most doubles with each batch of outcomes, and shrinks at once;
--- what is unread beyond the room then goes back to its lane. So long tasks stay in `ready`, where priority and
--- balance reach them, and short ones flow in bulk.
+-- what is unread beyond twice the room then goes back to its lane (twice, so that tasks of changing length do not go
+-- to and fro). So long tasks stay in `ready`, where priority and balance reach them, and short ones flow in bulk.
 -- @include unread
 local QUEUE_US = 200000
-local function shrink(worker)
-  local surplus = worker.outstanding - worker.room
-  if surplus > 0 then return_unread(worker, math.min(surplus, 500)) end
+local MEMORY_TASKS = 50
+local function shrink(worker, bearable)
+  if worker.outstanding <= bearable then return end
+  return_unread(worker, math.min(worker.outstanding - worker.room, 500))
 end
 local function set_room(worker, mean_us, tasks)
   local facts = redis.call('HMGET', key_worker(worker.id), 'queue', 'queue_size', 'service_us')
   local queue, limit, service = tonumber(facts[1]), tonumber(facts[2]), tonumber(facts[3])
-  if service < 0 or tasks >= 10 then service = mean_us else service = service * 0.7 + mean_us * 0.3 end
+  -- A mean over the last tasks, some 50 of them: a hundred short ones in one batch do not forget the long ones.
+  if service < 0 then service = mean_us else service = service + (mean_us - service) * tasks / (tasks + MEMORY_TASKS) end
   local wanted = math.floor(QUEUE_US / math.max(service, 1) * worker.processors)
   wanted = math.max(1, math.min(wanted, queue * 2, limit))
   local room = worker.processors + wanted
@@ -19,6 +21,6 @@ local function set_room(worker, mean_us, tasks)
   if room ~= worker.room then
     worker.room = room
     touch(worker)
-    shrink(worker)
+    shrink(worker, 2 * room)
   end
 end
