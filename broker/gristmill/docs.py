@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gristmill.protocol import messages
 from gristmill.protocol.keys import Keys, key_kinds
-from gristmill.protocol.kinds import Request
+from gristmill.protocol.kinds import STREAM_OF
 from gristmill.protocol.states import ASSIGNED, EVENT_SENTENCES, STATE_SENTENCES, TERMINAL, TRANSITIONS, Event, State
 from gristmill.transitions import SCRIPT_OF
 from gristmill.transitions.loader import all_scripts
@@ -48,34 +48,15 @@ def states_page() -> str:
 
 def _requests() -> list[str]:
     lines = ["| kind | stream | script | what it is |", "|---|---|---|---|"]
-    for kind, stream in STREAM_OF.items():
+    streams = {kind.name: kind.pattern for kind in key_kinds()}
+    for kind, name in STREAM_OF.items():
         body = messages.BODIES.get(kind)
         if body is not None:
             sentence = " ".join((body.__doc__ or "").partition(": ")[2].split())
         else:
             sentence = all_scripts()[SCRIPT_OF[kind]].sentence
-        lines.append(f"| `{kind.value}` | `{stream}` | `{SCRIPT_OF[kind]}` | {sentence} |")
+        lines.append(f"| `{kind.value}` | `{streams[name]}` | `{SCRIPT_OF[kind]}` | {sentence} |")
     return lines
-
-
-STREAM_OF = {
-    Request.CLIENT: "submit",
-    Request.TASKS: "submit",
-    Request.OUTCOMES: "results",
-    Request.CONFIRMS: "results",
-    Request.RETURNED: "results",
-    Request.CANCEL: "cancels",
-    Request.RELEASE: "cancels",
-    Request.DISCONNECT: "cancels",
-    Request.WORKER: "heartbeats",
-    Request.BEAT: "heartbeats",
-    Request.CLIENT_BEAT: "heartbeats",
-    Request.DRAIN: "heartbeats",
-    Request.LEAVE: "heartbeats",
-    Request.END_CLIENT: "continue",
-    Request.END_WORKER: "continue",
-    Request.RESOLVE: "continue",
-}
 
 
 def recipes() -> str:

@@ -27,25 +27,6 @@ OTHER_VALUE = base64.b64encode(pickle.dumps("another value", protocol=5)).decode
 FAILURE = base64.b64encode(b'{"type":"builtins.ValueError","message":"no","traceback":"...","pickle":null}').decode()
 LONG_CALL = base64.b64encode(b"x" * 600).decode()
 
-STREAM_OF = {
-    Request.CLIENT: "submit",
-    Request.TASKS: "submit",
-    Request.OUTCOMES: "results",
-    Request.CONFIRMS: "results",
-    Request.RETURNED: "results",
-    Request.CANCEL: "cancels",
-    Request.RELEASE: "cancels",
-    Request.DISCONNECT: "cancels",
-    Request.WORKER: "heartbeats",
-    Request.BEAT: "heartbeats",
-    Request.CLIENT_BEAT: "heartbeats",
-    Request.DRAIN: "heartbeats",
-    Request.LEAVE: "heartbeats",
-    Request.END_CLIENT: "continued",
-    Request.END_WORKER: "continued",
-    Request.RESOLVE: "continued",
-}
-
 
 class Outcome(NamedTuple):
     """A row of an outcomes notice, as the client reads it."""

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from gristmill.demo.files import SourceFile, Sources
-from gristmill.interrupts import SIGNALS, one_interrupt
 from gristmill.demo.job import Work, by_package, differences, run_serially
 from gristmill.demo.measure import FileReport, aggregate_package, measure_source
 from gristmill.demo.progress import Lines
 from gristmill.demo.report import Report, Verification, as_json, render, worker_label
+from gristmill.interrupts import SIGNALS, one_interrupt
 
 FILES = [
     SourceFile("/src/mill/wheel.py", "src/mill/wheel.py", "src/mill"),

@@ -64,8 +64,8 @@ def command(tasks: int, workers: int, reps: int, rounds: int, as_json: bool) -> 
     from gristmill.bench.figures import as_json as figures_as_json
     from gristmill.bench.report import render
     from gristmill.bench.run import run
-    from gristmill.interrupts import one_interrupt
     from gristmill.errors import TaskError
+    from gristmill.interrupts import one_interrupt
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     news = Console(stderr=True, highlight=False)

@@ -49,6 +49,27 @@ class Request(str, Enum):
     RESOLVE = "resolve"
 
 
+STREAM_OF: dict[Request, str] = {
+    Request.CLIENT: "submit",
+    Request.TASKS: "submit",
+    Request.OUTCOMES: "results",
+    Request.CONFIRMS: "results",
+    Request.RETURNED: "results",
+    Request.CANCEL: "cancels",
+    Request.RELEASE: "cancels",
+    Request.DISCONNECT: "cancels",
+    Request.WORKER: "heartbeats",
+    Request.BEAT: "heartbeats",
+    Request.CLIENT_BEAT: "heartbeats",
+    Request.DRAIN: "heartbeats",
+    Request.LEAVE: "heartbeats",
+    Request.END_CLIENT: "continued",
+    Request.END_WORKER: "continued",
+    Request.RESOLVE: "continued",
+}
+"""The stream of each kind of request, as the name of its method of `Keys`."""
+
+
 # --- rows ---------------------------------------------------------------------------------------------------
 
 TASK_COLUMNS = ("number", "function", "call", "options")
