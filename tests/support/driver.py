@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gristmill.protocol.keys import GROUP_PROCESSORS, GROUP_SCHEDULERS, REQUEST_STREAMS, Keys
-from gristmill.protocol.kinds import VERSION, Request
+from gristmill.protocol.kinds import STREAM_OF, VERSION, Request
 from gristmill.protocol.records import unpack_record
 from gristmill.store.connection import Connection
 from gristmill.transitions import LATER, Scripts

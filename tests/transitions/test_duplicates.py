@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gristmill.protocol.kinds import Request
-from support.driver import STREAM_OF, VALUE, Driver, PlayedClient, PlayedWorker
+from gristmill.protocol.kinds import STREAM_OF, Request
+from support.driver import VALUE, Driver, PlayedClient, PlayedWorker
 
 Body = Callable[[PlayedClient, PlayedWorker], dict[str, Any]]
 

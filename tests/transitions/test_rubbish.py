@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gristmill.protocol.kinds import Request
-from support.driver import STREAM_OF, Driver
+from gristmill.protocol.kinds import STREAM_OF, Request
+from support.driver import Driver
 
 RUBBISH: dict[str, bytes] = {
     "nothing": b"",

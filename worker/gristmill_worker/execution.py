@@ -6,7 +6,6 @@ the agent's own (`interrupts`) is something else.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping
 from types import CoroutineType
 from typing import Any, NamedTuple
@@ -23,7 +22,6 @@ NOTHING = b"null"
 ERROR_CHARACTERS = 300
 """The line of an outcome that people read is cut here."""
 
-NO_ARGUMENTS = pickle.dumps(((), {}), payloads.PICKLE_PROTOCOL)
 """The commonest call."""
 
 
@@ -69,7 +67,7 @@ def execute(
         interrupts.enter(start)
         called = function.load()
         loading = "an argument of %s"
-        args, kwargs = ((), {}) if call == NO_ARGUMENTS else payloads.load_call(call, _loader(values))
+        args, kwargs = payloads.load_call(call, _loader(values))
         loading = ""
         value = called(*args, **kwargs)
         try:

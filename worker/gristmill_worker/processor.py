@@ -20,7 +20,7 @@ import orjson
 
 from gristmill import client, logs
 from gristmill.errors import MissingObjectError
-from gristmill.protocol import payloads
+from gristmill.protocol import kinds, payloads
 from gristmill.protocol.keys import Keys
 from gristmill_worker import leash, preload
 from gristmill_worker.alarm import PROCESSOR
@@ -200,7 +200,7 @@ class Processor:
         """Put the outcome into the board. `memory_peak_bytes` is the highest so far in this processor's life."""
         task, attempt = fields[b"task"], fields[b"attempt"]
         status, data, error = outcome
-        if len(data) <= payloads.INLINE_BYTES:
+        if len(data) <= kinds.INLINE_BYTES:
             payload = b'"%b"' % payloads.text_of(data).encode()
         else:
             name = payloads.object_id(f"{task.decode()}.{attempt.decode()}", len(data))

@@ -29,7 +29,6 @@ from gristmill.errors import (
     TaskError,
 )
 from gristmill.protocol.keys import CHUNK_BYTES, Keys, object_chunks
-from gristmill.protocol.kinds import INLINE_BYTES as INLINE_BYTES
 from gristmill.protocol.kinds import OBJECT_LIFETIME_SECONDS
 
 if TYPE_CHECKING:
