@@ -76,8 +76,11 @@ def keys(namespace: str) -> Keys:
 
 
 @pytest.fixture
-def no_leaks() -> Iterator[Leaks]:
-    """Afterwards no process, thread or file of the test is left. Ask for it first, so that it looks last."""
+def no_leaks(shared_server: RedisServer) -> Iterator[Leaks]:
+    """Afterwards no process, thread or file of the test is left. Ask for it first, so that it looks last.
+
+    What tests share is there before.
+    """
     leaks = Leaks()
     yield leaks
     leaks.check()

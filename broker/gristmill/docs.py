@@ -88,11 +88,11 @@ redis-cli HGETALL '{keys.task(task)}'
 redis-cli XREVRANGE '{keys.events()}' + - COUNT 1000 | grep {task}
 ```
 
-Who holds it: the worker stands in the record; of the worker's entries, those that a processor has read are pending,
-with the processor's name:
+Who holds it: the record's `assignment` is attempt, entry and worker; of the worker's entries, those that a processor
+has read are pending, with the processor's name:
 
 ```sh
-redis-cli HMGET '{keys.task(task)}' worker entry attempt
+redis-cli HMGET '{keys.task(task)}' assignment
 redis-cli XLEN '{keys.worker_tasks(worker)}'
 redis-cli XPENDING '{keys.worker_tasks(worker)}' processors - + 10
 ```

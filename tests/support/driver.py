@@ -17,7 +17,7 @@ from gristmill.protocol.keys import GROUP_PROCESSORS, GROUP_SCHEDULERS, REQUEST_
 from gristmill.protocol.kinds import STREAM_OF, VERSION, Request
 from gristmill.protocol.records import unpack_record
 from gristmill.store.connection import Connection
-from gristmill.transitions import LATER, Scripts
+from gristmill.transitions import EARLY, NEWER, Scripts
 from support.database import Database, Entry, entry_of
 
 LANE = "python3.11"
@@ -107,7 +107,7 @@ class Driver:
             for name in REQUEST_STREAMS:
                 self.read(name)
                 for entry in self.pending(name):
-                    later += self.apply_entry(name, entry).encode() in LATER
+                    later += self.apply_entry(name, entry).encode() in (EARLY, NEWER)
             waiting = sum(self.database.length(getattr(self.keys, name)()) for name in REQUEST_STREAMS)
             if waiting == later:
                 return self.words[before:]

@@ -89,7 +89,8 @@ def test_a_draining_worker_is_not_given_anything(driver: Driver) -> None:
     other.drain()
     driver.duty("balance", LANE)
 
-    assert worker.asked("give_back") == []
+    # Only what was asked for when it joined.
+    assert len(worker.asked("give_back")) == 1
 
 
 def test_tasks_of_another_lane_stay_where_they_are(driver: Driver) -> None:

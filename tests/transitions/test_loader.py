@@ -13,7 +13,7 @@ from gristmill.protocol.keys import Keys, key_kinds
 from gristmill.protocol.kinds import Request
 from gristmill.protocol.states import TERMINAL, TRANSITIONS
 from gristmill.store.connection import Connection, ReplyError
-from gristmill.transitions import DUTIES, LATER, SCRIPT_OF, Scripts
+from gristmill.transitions import DUTIES, EARLY, NEWER, SCRIPT_OF, Scripts
 from gristmill.transitions.loader import (
     ScriptError,
     all_scripts,
@@ -140,7 +140,7 @@ def test_every_script_of_a_request_takes_the_same_arguments() -> None:
 def test_words_that_ask_to_be_called_again_are_words_of_scripts() -> None:
     words = {word.encode() for script in all_scripts().values() for word in script.returns}
 
-    assert set(LATER) <= words
+    assert {EARLY, NEWER} <= words
 
 
 def test_every_event_of_the_state_table_is_raised_by_some_script() -> None:

@@ -36,7 +36,7 @@ def task(number: int, function: FunctionObject = SQRT, call: str | None = "AAAA"
 
 
 def body_of(rows: list[Future], batch: int = 1, *, again: bool = False) -> Any:
-    return orjson.loads(tasks_body("abc", batch, "python3.11", rows, functions_of(rows), again=again))
+    return orjson.loads(tasks_body("abc", 1, batch, "python3.11", rows, functions_of(rows), again=again))
 
 
 def test_a_batch_holds_a_hundred_tasks_at_most() -> None:
@@ -50,7 +50,7 @@ def test_a_batch_stops_when_it_has_its_bytes() -> None:
     rows = cut_batch(waiting)
 
     assert BATCH_BYTES // 5048 <= len(rows) <= BATCH_BYTES // 5048 + 1
-    assert len(tasks_body("abc", 1, "python3.11", rows, functions_of(rows), again=False)) < BATCH_BYTES + 8192
+    assert len(tasks_body("abc", 1, 1, "python3.11", rows, functions_of(rows), again=False)) < BATCH_BYTES + 8192
 
 
 def test_what_is_settled_or_sent_already_is_left_out() -> None:

@@ -31,8 +31,8 @@ from gristmill_worker.handover import Handover, environment
 logger = logging.getLogger(__name__)
 
 SECOND = 1_000_000_000
-PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Before a new processor is started after 1, 2, ... in a row that ended before they were ready."""
+PAUSES_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Before a new processor is started after 1, 2, ... in a row that ended before their first task."""
 
 
 class Stop:

@@ -75,12 +75,20 @@ def latest_dependency(rows: Sequence[Future], batch: int) -> int:
 
 
 def tasks_body(
-    client: str, batch: int, lane: str, rows: Sequence[Future], index: dict[FunctionObject, int], *, again: bool
+    client: str,
+    registration: int,
+    batch: int,
+    lane: str,
+    rows: Sequence[Future],
+    index: dict[FunctionObject, int],
+    *,
+    again: bool,
 ) -> bytes:
     """The JSON body of a `tasks` request (`messages.TasksMessage`)."""
     body: dict[str, Any] = {
         "version": VERSION,
         "client": client,
+        "registration": registration,
         "batch": batch,
         "lane": lane,
         "functions": [(function.object_id, function.name) for function in index],

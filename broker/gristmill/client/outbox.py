@@ -222,7 +222,7 @@ class Outbox:
             function.last_batch = batch
             if upload or function.uploaded != self.registration:
                 self._upload_function(commands, function)
-        body = batches.tasks_body(self.client, batch, self.lane, rows, index, again=again)
+        body = batches.tasks_body(self.client, self.registration, batch, self.lane, rows, index, again=again)
         commands.append(pack(("XADD", self._submit_key, "*", "tasks", body)))
         return sum(map(len, commands[start:]))
 

@@ -41,7 +41,7 @@ class Keys:
         self.prefix = f"gm:{{{namespace}}}:"
 
     def namespace_facts(self) -> str:
-        """hash: the random incarnation, the version and the limits that all share."""
+        """hash: the random incarnation, the version of messages, the allocation policy."""
         return f"{self.prefix}namespace"
 
     def submit(self) -> str:
@@ -113,7 +113,7 @@ class Keys:
         return f"{self.prefix}worker:{worker}:tasks"
 
     def worker_control(self, worker: str) -> str:
-        """stream: what the worker is told: registered, cancel, give back, drain, stop."""
+        """stream: what the worker is told: registered, unknown, cancel, give_back, drain, stop."""
         return f"{self.prefix}worker:{worker}:control"
 
     def clients(self) -> str:

@@ -3,7 +3,7 @@
 A request stream entry has one field: its name is the kind of the request, its value the JSON body.
 The inbox of a client and the control stream of a worker are built the same way.
 The models here validate at the edges and document the shapes; the hot paths (`tasks`, `outcomes`) build and
-read the same JSON without a model object per task: their rows are arrays whose columns are named below.
+read the same JSON without a model object per task: their rows are arrays whose columns are named in `kinds`.
 
 Every body carries `version`. A script that meets a newer version leaves the entry pending for a newer scheduler.
 """
@@ -122,6 +122,8 @@ class TasksMessage(Message):
     """Rows of `TASK_COLUMNS`."""
     after: int = 0
     """A batch that must be applied first, because a task here depends on one there; 0 for none."""
+    registration: int = 1
+    """The registration to which the batch number belongs: one of an earlier registration is void."""
     again: bool = False
     """These tasks may be known already (sent again after a loss): those that are known are passed over."""
 

@@ -12,6 +12,9 @@ from gristmill.settings import SchedulerSettings
 from gristmill.store.connection import Connection
 from gristmill.transitions import Scripts
 
+SLICES = 20
+"""A duty is a script of at most so many slices in one go."""
+
 
 @dataclass
 class Replica:
@@ -30,10 +33,13 @@ class Replica:
     lag_seconds: float = 0.0
     """How late the last duty began."""
 
-    def run(self, duty: str, *arguments: Any) -> str:
-        """Run one duty script and return its word."""
-        self.scripts_run += 1
-        return self.scripts.apply(self.connection, self.scripts.duty(duty, *arguments))
+    def run(self, duty: str, *arguments: Any) -> None:
+        """Run one duty script, and again while it answers that there is more, within bounds."""
+        command = self.scripts.duty(duty, *arguments)
+        for _ in range(SLICES):
+            self.scripts_run += 1
+            if self.scripts.apply(self.connection, command) != "more":
+                break
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import psutil
 from gristmill._version import __version__
 from gristmill.protocol.kinds import VERSION
 from gristmill.scheduler.controller import Controller, Duty, Replica
-from gristmill.store.connection import pack
+from gristmill.store.connection import ReplyError, pack
 
 PERIOD_SECONDS = 1.0
 RECORD_SECONDS = 15
@@ -66,10 +66,12 @@ class Reporter:
             pack(("ZADD", keys.schedulers(), now_ms, replica.id)),
             pack(("ZREMRANGEBYSCORE", keys.schedulers(), "-inf", now_ms - RECORD_SECONDS * 1000)),
             pack(("HSETNX", keys.namespace_facts(), "incarnation", secrets.token_hex(8))),
-            pack(("HSET", keys.namespace_facts(), "version", VERSION)),
+            pack(("HSET", keys.namespace_facts(), "version", VERSION, "allocation", replica.settings.allocation)),
         )
-        for _ in range(6):
-            connection.read()
+        replies = [connection.read() for _ in range(6)]
+        for reply in replies:
+            if isinstance(reply, ReplyError):
+                raise reply
 
 
 def withdraw(replica: Replica) -> None:
@@ -111,8 +113,8 @@ def controller() -> Controller:
     return Controller(
         "information",
         duties=(
-            Duty("report", PERIOD_SECONDS, Reporter().report, shared=False),
             Duty("intake", PERIOD_SECONDS, watch_intake),
+            Duty("report", PERIOD_SECONDS, Reporter().report, shared=False),
             Duty("trim", PERIOD_SECONDS, trim),
         ),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gristmill.protocol.keys import GROUP_SCHEDULERS, REQUEST_STREAMS
 from gristmill.scheduler.controller import Controller, Duty, Replica
+from gristmill.store.connection import ReplyError
 
 CONSUMER_IDLE_MS = 60_000
 CONSUMER_PERIOD_SECONDS = 10.0
@@ -17,7 +18,12 @@ def take_lease(replica: Replica, duty: Duty) -> bool:
     """Whether this replica may run the duty now: it holds the lease, or nobody did."""
     key = replica.keys.lease(duty.name)
     lifetime_ms = int(duty.period_seconds * 1500)
-    taken = replica.connection.request("SET", key, replica.id, "NX", "PX", lifetime_ms)
+    try:
+        taken = replica.connection.request("SET", key, replica.id, "NX", "PX", lifetime_ms)
+    except ReplyError as error:
+        if error.code != "OOM":
+            raise
+        return True  # a full Redis grants no leases; a duty is safe when several run it
     if taken is not None:
         return True
     holder = replica.connection.request("GET", key)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import select
 import signal
@@ -22,14 +23,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import orjson
+
 from gristmill.errors import ConnectionLostError
-from gristmill.protocol.keys import GROUP_SCHEDULERS, Keys
+from gristmill.protocol.keys import Keys
+from gristmill.protocol.kinds import VERSION
 from gristmill.scheduler import balance, clients, graphs, information, leases, objects, scaling, tasks, workers
 from gristmill.scheduler.controller import Controller, Duty, Replica
 from gristmill.scheduler.reading import Entry, Reader
 from gristmill.settings import SchedulerSettings
-from gristmill.store.connection import BLOCK_MILLISECONDS, Connection, ReplyError, backoff, pack
-from gristmill.transitions import LATER, Scripts
+from gristmill.store.connection import BLOCK_MILLISECONDS, Connection, ReplyError, backoff
+from gristmill.transitions import EARLY, NEWER, Scripts
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +43,8 @@ RECONNECT = frozenset(
     {"NOSCRIPT", "READONLY", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "OOM", "MASTERDOWN", "NOPERM", "UNKILLABLE"}
 )
 """Not the entry's fault: it stays pending. Connecting anew loads the scripts, finds a new master, or backs off."""
-QUARANTINE_ENTRIES = 1000
+INNER_REFUSAL = re.compile(r"-(READONLY|LOADING|BUSY|MISCONF|NOREPLICAS|MASTERDOWN|NOPERM)\b")
+"""Redis 6.2 wraps a refusal inside a script into an error of its own."""
 INTAKE_BYTES = 4 << 20
 """After so many bytes of tasks this replica looks at Redis's memory at once: a client brings 40 MB a second."""
 
@@ -65,6 +70,15 @@ def replica_id(name: str) -> str:
     return "|".join(part for part in (host, str(os.getpid()), name, secrets.token_hex(3)) if part)
 
 
+def is_newer(entry: Entry) -> bool:
+    """Whether the message is of a version that only a newer scheduler understands."""
+    try:
+        version = orjson.loads(entry.body)["version"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return False
+    return isinstance(version, int) and version > VERSION
+
+
 def may_be_early(entry: Entry) -> bool:
     """Whether its script may answer that something must be applied first: then the read must not block for long."""
     if entry.kind == b"tasks":
@@ -86,12 +100,11 @@ class Loop:
         )
         self._reader = Reader(keys, name)
         self._duties: list[tuple[float, Duty]] = []
-        self._kinds: set[bytes] = set()
         for controller in controllers(settings):
-            self._kinds |= {request.value.encode() for request in controller.requests}
             self._duties += [(0.0, duty) for duty in controller.duties]
         self._duties.append((0.0, Duty("takeover", settings.takeover_seconds / 2, self._take_over)))
-        self._todo: list[Entry] = []
+        self._todo: dict[tuple[bytes, bytes], Entry] = {}
+        """What was read and is not applied, in order."""
         self._aside: list[bytes] = []
         self._read_pending = True
 
@@ -116,7 +129,7 @@ class Loop:
                         self._turn()
                 except (ConnectionLostError, ReplyError) as error:
                     self.replica.connection.close()
-                    self._todo, self._aside = [], []
+                    self._todo, self._aside = {}, []
                     if isinstance(error, ReplyError) and error.code == "NOSCRIPT":
                         continue
                     failures += 1
@@ -153,6 +166,7 @@ class Loop:
         self.replica.scripts.load(self.replica.connection)
         self._reader.create_groups(self.replica.connection)
         self._read_pending = True
+        self._reader.pending_from_the_start()
         self._duties = [(0.0, duty) for _, duty in self._duties]
         log.info("scheduler connected", extra={"scheduler": self.replica.id})
 
@@ -170,14 +184,16 @@ class Loop:
     def _turn(self) -> None:
         """Apply what the last read brought, and read on."""
         connection = self.replica.connection
-        work, self._todo = self._todo, []
-        entries, commands = self._commands(work)
-        pending, self._read_pending = self._read_pending, False
-        block_ms = EARLY_MS if any(map(may_be_early, entries)) else self._milliseconds_to_next_duty()
         aside, self._aside = self._aside, []
+        entries, commands = self._commands()
+        self._todo = {}
+        pending = self._read_pending
+        block_ms = EARLY_MS if any(map(may_be_early, entries)) else self._milliseconds_to_next_duty()
         connection.send(*aside, *commands, self._reader.pending() if pending else self._reader.new(block_ms))
         for _ in aside:
-            connection.read()
+            refusal = connection.read()
+            if isinstance(refusal, ReplyError):
+                raise refusal
         for entry in entries:
             self._applied(entry, connection.read())
         if not connection.buffered:
@@ -193,60 +209,54 @@ class Loop:
             log.warning("the request streams were gone; they are made anew")
             self._reader.create_groups(connection)
         else:
-            found = self._reader.entries(reply)
-            self._todo += found
-            self._read_pending = pending and bool(found)
+            self._add(self._reader.entries(reply))
+            self._read_pending = pending and self._reader.note_pending(reply)
         if self.replica.bytes_taken > INTAKE_BYTES:
             information.watch_intake(self.replica)
         if time.monotonic() >= self._next_duty():
             self._run_duties()
 
-    def _commands(self, work: list[Entry]) -> tuple[list[Entry], list[bytes]]:
+    def _add(self, entries: list[Entry]) -> int:
+        """Put entries on the list; one may come twice, by a read and by a claim. Answers how many are new."""
+        before = len(self._todo)
+        for entry in entries:
+            self._todo.setdefault((entry.stream, entry.id), entry)
+        return len(self._todo) - before
+
+    def _commands(self) -> tuple[list[Entry], list[bytes]]:
+        """The scripts for what is on the list. A kind that nobody here knows is set aside, unless it is a newer one."""
         entries, commands = [], []
-        for entry in work:
-            command = None
-            if entry.kind in self._kinds:
-                command = self.replica.scripts.request(entry.stream, entry.kind, entry.id, entry.body)
+        for entry in self._todo.values():
+            command = self.replica.scripts.request(entry.stream, entry.kind, entry.id, entry.body)
             if command is None:
-                self._set_aside(entry, "expected a kind of request that this release knows")
-            else:
-                entries.append(entry)
-                commands.append(command)
+                if is_newer(entry):
+                    continue
+                command = self._set_aside(entry, "expected a kind of request that this release knows")
+            entries.append(entry)
+            commands.append(command)
         return entries, commands
 
     def _applied(self, entry: Entry, reply: object) -> None:
-        """Note what became of an entry: applied, to be tried again, or set aside."""
+        """Note what became of an entry: applied, to be tried again, left pending, or set aside."""
         replica = self.replica
         if isinstance(reply, ReplyError):
-            if reply.code in RECONNECT:
+            if reply.code in RECONNECT or INNER_REFUSAL.search(str(reply)):
                 raise reply
-            self._set_aside(entry, f"the script failed: {reply}")
-            return
-        if reply in LATER:
-            self._todo.append(entry)
-            return
-        replica.scripts_run += 1
-        if entry.kind == b"tasks":
-            replica.bytes_taken += len(entry.body)
-        kind = entry.kind.decode()
-        replica.requests[kind] = replica.requests.get(kind, 0) + 1
+            self._aside.append(self._set_aside(entry, f"the script failed: {reply}"))
+        elif reply == EARLY:
+            self._add([entry])
+        elif reply != NEWER:  # a newer one stays pending, for a newer replica
+            if entry.kind == b"tasks":
+                replica.bytes_taken += len(entry.body)
+            kind = entry.kind.decode("utf-8", "replace")
+            replica.scripts_run += 1
+            replica.requests[kind] = replica.requests.get(kind, 0) + 1
 
-    def _set_aside(self, entry: Entry, reason: str) -> None:
-        """Put an entry that cannot be applied into the quarantine with the next turn, so that the loop goes on."""
-        where = {
-            "stream": entry.stream.decode(),
-            "entry": entry.id.decode(),
-            "kind": entry.kind.decode("utf-8", "replace"),
-        }
+    def _set_aside(self, entry: Entry, reason: str) -> bytes:
+        """The command that puts an entry into the quarantine, so that the loop goes on."""
+        where = {"stream": entry.stream.decode(), "entry": entry.id.decode()}
         log.error("request set aside", extra={**where, "reason": reason})
-        quarantine = ("XADD", self.replica.keys.quarantine(), "MAXLEN", "~", QUARANTINE_ENTRIES, "*")
-        self._aside += [
-            pack(
-                (*quarantine, "reason", reason, "request", entry.stream, "entry", entry.id, "body", entry.body[:4096])
-            ),
-            pack(("XACK", entry.stream, GROUP_SCHEDULERS, entry.id)),
-            pack(("XDEL", entry.stream, entry.id)),
-        ]
+        return self.replica.scripts.request_duty("set_aside", entry.stream.decode(), entry.id, entry.body, reason)
 
     # --- duties ---------------------------------------------------------------------------------------------
 
@@ -262,12 +272,17 @@ class Loop:
             if due > now:
                 continue
             self.replica.lag_seconds = max(0.0, now - due) if due else 0.0
-            if not duty.shared or leases.take_lease(self.replica, duty):
-                duty.run(self.replica)
+            try:
+                if not duty.shared or leases.take_lease(self.replica, duty):
+                    duty.run(self.replica)
+            except ReplyError as error:
+                # A full Redis: what takes memory waits, what gives memory back must go on.
+                if error.code != "OOM":
+                    raise
+                log.warning("Redis is full; a duty is put off", extra={"duty": duty.name})
             self._duties[index] = (now + duty.period_seconds, duty)
 
     def _take_over(self, replica: Replica) -> None:
         found = self._reader.take_over(replica.connection, int(replica.settings.takeover_seconds * 1000))
-        if found:
-            log.info("took over requests that another replica left", extra={"entries": len(found)})
-        self._todo += found
+        if new := self._add(found):
+            log.info("took over requests that were left unapplied", extra={"entries": new})

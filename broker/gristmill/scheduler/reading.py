@@ -10,6 +10,9 @@ from gristmill.store.connection import Connection, ReplyError, pack
 ENTRIES = 16
 """Entries per stream and turn: each is up to 100 tasks, and one script."""
 TAKEOVER_ENTRIES = 100
+FIRST = ("cancels", "results", "heartbeats")
+"""Outcomes and cancels are read before new tasks: they free room."""
+BEGINNING = b"0-0"
 
 
 class Entry(NamedTuple):
@@ -25,29 +28,33 @@ class Reader:
     """Builds the reading commands of one replica and understands their replies."""
 
     def __init__(self, keys: Keys, replica_id: str) -> None:
-        self.streams = [getattr(keys, name)().encode() for name in REQUEST_STREAMS]
+        names = [*FIRST, *(name for name in REQUEST_STREAMS if name not in FIRST)]
+        self.streams = [getattr(keys, name)().encode() for name in names]
         self.replica_id = replica_id
-        # Outcomes and cancels before new tasks: they free room.
-        self._streams = [self.streams[REQUEST_STREAMS.index(name)] for name in ("cancels", "results", "heartbeats")]
-        self._streams += [stream for stream in self.streams if stream not in self._streams]
-        self._pending = self._command("0", None)
+        self._claimed = dict.fromkeys(self.streams, BEGINNING)
+        self._pending = dict.fromkeys(self.streams, BEGINNING)
 
-    def _command(self, start: str, block_ms: int | None) -> bytes:
-        block = () if block_ms is None else ("BLOCK", block_ms)
-        return pack(
-            (
-                "XREADGROUP", "GROUP", GROUP_SCHEDULERS, self.replica_id, "COUNT", ENTRIES, *block,
-                "STREAMS", *self._streams, *([start] * len(self._streams)),
-            )
-        )  # fmt: skip
+    def _command(self, starts: list[Any], *block: Any) -> bytes:
+        group = ("XREADGROUP", "GROUP", GROUP_SCHEDULERS, self.replica_id)
+        return pack((*group, "COUNT", ENTRIES, *block, "STREAMS", *self.streams, *starts))
 
     def new(self, block_ms: int) -> bytes:
         """The command that waits up to `block_ms` for new entries."""
-        return self._command(">", max(block_ms, 1))
+        return self._command([">"] * len(self.streams), "BLOCK", max(block_ms, 1))
+
+    def pending_from_the_start(self) -> None:
+        """Read anew what this replica was given and has not applied, as after a lost reply."""
+        self._pending = dict.fromkeys(self.streams, BEGINNING)
 
     def pending(self) -> bytes:
-        """The command that reads what this replica was given and has not applied, as after a lost reply."""
-        return self._pending
+        """The command that reads on in that: behind the last entry of each stream, so that it comes to an end."""
+        return self._command(list(self._pending.values()))
+
+    def note_pending(self, reply: Any) -> bool:
+        """Remember how far a pending read has come; False when there was nothing more."""
+        last = {stream: items[-1][0] for stream, items in reply or () if items}
+        self._pending.update(last)
+        return bool(last)
 
     def entries(self, reply: Any) -> list[Entry]:
         """The entries of a reply. One that was deleted by hand comes without content and is passed over."""
@@ -64,19 +71,23 @@ class Reader:
             try:
                 connection.request("XGROUP", "CREATE", stream, GROUP_SCHEDULERS, "0", "MKSTREAM")
             except ReplyError as error:
-                if error.code != "BUSYGROUP":
+                # A full Redis refuses before it looks whether the group exists; reading will tell.
+                if error.code not in ("BUSYGROUP", "OOM"):
                     raise
 
     def take_over(self, connection: Connection, idle_ms: int) -> list[Entry]:
-        """Claim what another replica was given at least `idle_ms` ago and has not applied."""
-        for stream in self.streams:
-            connection.send(
-                pack(("XAUTOCLAIM", stream, GROUP_SCHEDULERS, self.replica_id, idle_ms, "0", "COUNT", TAKEOVER_ENTRIES))
-            )
-        replies = [connection.read() for _ in self.streams]
+        """Claim what a replica, maybe this one, was given at least `idle_ms` ago and has not applied.
+
+        Each call goes on where the last one ended, so that entries which must stay do not hide others.
+        """
+        claim = ("COUNT", TAKEOVER_ENTRIES)
+        for stream, start in self._claimed.items():
+            connection.send(pack(("XAUTOCLAIM", stream, GROUP_SCHEDULERS, self.replica_id, idle_ms, start, *claim)))
+        replies = {stream: connection.read() for stream in self.streams}
         found = []
-        for stream, reply in zip(self.streams, replies, strict=True):
+        for stream, reply in replies.items():
             if isinstance(reply, ReplyError):
                 raise reply
+            self._claimed[stream] = reply[0]
             found += self.entries([(stream, reply[1])])
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from gristmill.scheduler.controller import Controller, Duty, Replica
@@ -23,8 +24,15 @@ class NullPolicy:
         return None
 
 
+def scale(policy: Policy, replica: Replica) -> None:
+    """Write down the policy's wish, for whoever starts and stops workers."""
+    wish = policy.desired_workers(replica)
+    if wish is not None:
+        replica.connection.request("HSET", replica.keys.namespace_facts(), "desired_workers", wish)
+
+
 def controller(policy: Policy) -> Controller:
     """Without a wish there is nothing to do, so the null policy has no duty."""
     if isinstance(policy, NullPolicy):
         return Controller("scaling")
-    return Controller("scaling", duties=(Duty("scaling", PERIOD_SECONDS, lambda replica: None),))
+    return Controller("scaling", duties=(Duty("scaling", PERIOD_SECONDS, partial(scale, policy)),))

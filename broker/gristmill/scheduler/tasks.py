@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from gristmill.protocol.kinds import Request
 from gristmill.scheduler.controller import Controller, Duty, Replica
 
@@ -28,16 +30,20 @@ class LaneKeeper:
     """Remembers where each lane stood, and retires those that have not moved for a whole period."""
 
     def __init__(self) -> None:
-        self._orders: dict[bytes, bytes] = {}
+        self._orders: dict[bytes, tuple[bytes, float]] = {}
 
     def retire(self, replica: Replica) -> None:
         """Retire lanes that stand still; forgetting what is remembered here only delays it."""
         reply = replica.connection.request("HGETALL", replica.keys.lanes())
         orders = dict(zip(reply[::2], reply[1::2], strict=True))
+        now = time.monotonic()
+        seen = {}
         for lane, order in orders.items():
-            if self._orders.get(lane) == order:
+            known, since = self._orders.get(lane, (order, now))
+            seen[lane] = (order, since if known == order else now)
+            if now - seen[lane][1] >= RETIRE_SECONDS:
                 replica.run("retire_lane", lane, order)
-        self._orders = orders
+        self._orders = seen
 
 
 def controller(sweep_seconds: float) -> Controller:
@@ -48,6 +54,6 @@ def controller(sweep_seconds: float) -> Controller:
         duties=(
             Duty("promote", sweep_seconds, promote),
             Duty("dispatch", sweep_seconds, dispatch),
-            Duty("retire", RETIRE_SECONDS, LaneKeeper().retire),
+            Duty("retire", RETIRE_SECONDS / 10, LaneKeeper().retire),
         ),
     )

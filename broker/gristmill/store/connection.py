@@ -134,10 +134,14 @@ class Connection:
                 raise ConnectionLostError(f"cannot reach Redis at {hide_password(self.address)}: {error}") from error
         self._socket.settimeout(self.reply_timeout)
         self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
-        info = self.request("INFO", "server")
-        for line in info.decode().splitlines():
-            if line.startswith("run_id:"):
-                self.run_id = line.partition(":")[2]
+        info = dict(line.partition(":")[::2] for line in self.request("INFO", "server").decode().splitlines())
+        self.run_id = info.get("run_id", "")
+        if info.get("redis_mode") == "cluster":
+            self.close()
+            raise AddressError(
+                "expected a Redis that is not a cluster; got a cluster node; a namespace lives in one slot: "
+                "give it a Redis of its own"
+            )
 
     def close(self) -> None:
         """Close; harmless when closed already."""

@@ -29,11 +29,21 @@ SCRIPT_OF: dict[Request, str] = {
 }
 """The script that applies each kind of request."""
 
-DUTIES = ("sweep", "promote", "dispatch_waiting", "balance", "trim", "remove_consumer", "retire_lane", "set_intake")
+DUTIES = (
+    "sweep",
+    "promote",
+    "dispatch_waiting",
+    "balance",
+    "trim",
+    "remove_consumer",
+    "retire_lane",
+    "set_intake",
+    "set_aside",
+)
 """Scripts that no request asks for."""
 
-LATER = (b"early", b"newer")
-"""Words of scripts that have written nothing and want to be asked again."""
+EARLY, NEWER = b"early", b"newer"
+"""Words of scripts that have written nothing: something else must be applied first; only a newer release can."""
 
 
 class Scripts:

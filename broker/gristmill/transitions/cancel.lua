@@ -2,7 +2,6 @@
 -- KEYS: prefix request
 -- ARGV: entry body
 -- RETURNS: applied duplicate early newer malformed
--- @include clock
 -- @include accept
 -- @include settle
 -- @include cancel_task

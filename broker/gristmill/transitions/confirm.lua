@@ -2,13 +2,12 @@
 -- KEYS: prefix request
 -- ARGV: entry body
 -- RETURNS: applied duplicate newer malformed
--- @include clock
 -- @include accept
 -- @include settle
 local EVENTS = { canceled = 'CancelConfirmCanceled', failed = 'CancelConfirmFailed', not_found = 'CancelConfirmNotFound' }
 local message, word = decode()
 if not message then return word end
-if not is_id(message.worker) or type(message.confirms) ~= 'table' then return refuse_entry('expected worker and confirms') end
+if not is_id(message.worker) or type(message.confirms) ~= 'table' or #message.confirms > 1000 then return refuse_entry('expected worker and confirms') end
 if not accept() then return 'duplicate' end
 count('requests:confirms', 1)
 local worker_id = message.worker

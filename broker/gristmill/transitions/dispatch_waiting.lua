@@ -2,7 +2,6 @@
 -- KEYS: prefix
 -- ARGV: lane
 -- RETURNS: dispatched
--- @include clock
 -- @include settle
 waiting_lanes[lane] = true
 settle()

@@ -2,7 +2,6 @@
 -- KEYS: prefix request
 -- ARGV: entry body
 -- RETURNS: applied duplicate newer malformed
--- @include clock
 -- @include accept
 -- @include settle
 local message, word = decode()

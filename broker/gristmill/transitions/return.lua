@@ -2,12 +2,11 @@
 -- KEYS: prefix request
 -- ARGV: entry body
 -- RETURNS: applied duplicate newer malformed
--- @include clock
 -- @include accept
 -- @include settle
 local message, word = decode()
 if not message then return word end
-if not is_id(message.worker) or type(message.tasks) ~= 'table' then return refuse_entry('expected worker and tasks') end
+if not is_id(message.worker) or type(message.tasks) ~= 'table' or #message.tasks > 1000 then return refuse_entry('expected worker and tasks') end
 if not accept() then return 'duplicate' end
 count('requests:returned', 1)
 local worker_id = message.worker

@@ -12,8 +12,10 @@ local message, word = decode()
 if not message then return word end
 local client, batch = message.client, message.batch
 if not is_id(client) or not is_whole(batch, 1, 1e14) then return refuse_entry('expected a client and the number of a batch') end
-local facts = redis.call('HMGET', key_client(client), 'batch', 'last', 'lease_ms', 'ended')
-if facts[1] and not facts[4] and not batch_applied(client, message.after) then return 'early' end
+local facts = redis.call('HMGET', key_client(client), 'batch', 'last', 'lease_ms', 'ended', 'registration')
+-- Batches are numbered anew with each registration: one of a later registration waits for it, an earlier one is void.
+local registration = tonumber(message.registration) or tonumber(facts[5])
+if facts[1] and not facts[4] and (registration > tonumber(facts[5]) or not batch_applied(client, message.after)) then return 'early' end
 if not accept() then return 'duplicate' end
 count('requests:tasks', 1)
 if not facts[1] or facts[4] then
@@ -24,7 +26,7 @@ end
 
 -- The batch is marked as applied: up to where there is no gap in the record, beyond it in a set.
 local applied = tonumber(facts[1])
-if batch <= applied or (batch > applied + 1 and redis.call('SADD', key_client_batches(client), batch) == 0) then
+if registration < tonumber(facts[5]) or batch <= applied or (batch > applied + 1 and redis.call('SADD', key_client_batches(client), batch) == 0) then
   count('refused:tasks:applied_batch', 1)
   write_changes()
   return 'duplicate'
@@ -91,6 +93,13 @@ local function lane_of(name)
   return lane
 end
 
+-- Under the policy even_load capabilities do not count, but for the Python version.
+local even_load
+local function lane_asked(lane)
+  if not lane then return message.lane end
+  if even_load == nil then even_load = redis.call('HGET', key_namespace_facts(), 'allocation') == 'even_load' end
+  return even_load and message.lane or lane
+end
 local last = tonumber(facts[2])
 local greatest, accepted, missing, broken, lost = last, {}, {}, {}, {}
 
@@ -110,7 +119,7 @@ local function check(row)
   if type(call) == 'string' then task.call = call end
   if type(options) == 'table' then
     if options.lane and not is_lane(options.lane) then error('expected a lane of capability names', 0) end
-    task.lane = options.lane or task.lane
+    task.lane = lane_asked(options.lane)
     task.priority = option(options, 'priority', -1000, 1000) or 0
     if options.object then
       if not is_object(options.object) then error('expected an object id', 0) end

@@ -7,6 +7,8 @@
 local LIMIT = 50
 -- An entry that only a newer scheduler understands may lie there for long.
 local PATIENCE_MS = 60000
+-- A write that a full Redis lets through, so that it lets the others through as well.
+redis.call('HDEL', key_clock(), 'none')
 local now = now_ms()
 local swept = tonumber(redis.call('HGET', key_clock(), 'swept') or now)
 local elapsed = math.max(0, math.min(now - swept, 2 * tonumber(period_ms)))

@@ -2,16 +2,18 @@
 -- running number of its last change.
 -- KEYS: prefix
 -- ARGV: keep
--- RETURNS: trimmed
+-- RETURNS: trimmed more
 local LIMIT = 500
 local newest = tonumber(redis.call('HGET', key_counts(), 'events') or '0')
 local old
+local seen = 0
 for _, found in ipairs(redis.call('XRANGE', key_events(), '-', '+', 'COUNT', LIMIT)) do
   if tonumber(found[2][2]) > newest - tonumber(keep) then break end
-  old = found[1]
+  old, seen = found[1], seen + 1
 end
 if old then
   local ms, sequence = string.match(old, '^(%d+)-(%d+)$')
   redis.call('XTRIM', key_events(), 'MINID', '=', ms .. '-' .. string.format('%d', sequence + 1))
 end
+if seen == LIMIT then return 'more' end
 return 'trimmed'

@@ -48,7 +48,8 @@ end
 -- A request that needs an earlier batch waits until that batch is applied.
 local function batch_applied(client, batch)
   if type(batch) ~= 'number' or batch <= 0 then return true end
-  local applied = redis.call('HGET', key_client(client), 'batch')
-  if not applied or batch <= tonumber(applied) then return true end
+  local facts = redis.call('HMGET', key_client(client), 'batch', 'ended')
+  -- Nothing more is applied for a client that has ended: who waits for that would wait for ever.
+  if not facts[1] or facts[2] or batch <= tonumber(facts[1]) then return true end
   return redis.call('SISMEMBER', key_client_batches(client), batch) == 1
 end

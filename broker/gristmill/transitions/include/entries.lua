@@ -9,14 +9,24 @@ local function free_entry(worker, at)
   end
   list[#list + 1] = at
 end
+local function last_delivered(tasks)
+  local groups = redis.pcall('XINFO', 'GROUPS', tasks)
+  if groups.err then return end
+  for _, group in ipairs(groups) do
+    for i = 1, #group, 2 do
+      if group[i] == 'last-delivered-id' then return group[i + 1] end
+    end
+  end
+end
 -- Removes entries that a processor has read. Mostly they are the oldest of the stream, and cutting it there costs a
 -- twentieth of deleting them one by one: all before the oldest pending entry are finished, and when none is pending
--- all up to the last that was read.
+-- all that were delivered.
 local function cut_off(tasks, list)
   local pending = redis.pcall('XPENDING', tasks, 'processors')
-  local oldest = not pending.err and pending[2]
+  if pending.err then return false end
+  local oldest = pending[2]
   if not oldest then
-    local ms, sequence = string.match(list[#list], '^(%d+)-(%d+)$')
+    local ms, sequence = string.match(last_delivered(tasks) or '0-0', '^(%d+)-(%d+)$')
     oldest = ms .. '-' .. string.format('%d', sequence + 1)
   end
   return redis.call('XTRIM', tasks, 'MINID', oldest) >= #list

@@ -5,6 +5,8 @@
 -- @include objects
 -- @include record
 local RESOLVE_LIMIT = 500
+-- How many more things this script may touch downstream: a dependent, and each task that it needs in its turn.
+local budget = RESOLVE_LIMIT
 local doomed, forgotten, downstream = {}, {}, {}
 local function forget(id)
   local client = split_id(id)
@@ -54,6 +56,7 @@ local function finish(id, record, to, outcome)
     for dependency in string.gmatch(more[3], '%S+') do
       redis.call('SREM', key_dependents(dependency), id)
       drop_use(dependency)
+      budget = budget - 1
     end
   end
   if tonumber(more[4] or '0') <= 0 then
@@ -70,11 +73,13 @@ local function finish(id, record, to, outcome)
   end
   downstream[#downstream + 1] = id
 end
--- Lets the dependents of one finished task go on; at most `budget` of them, the rest is left to another slice.
-local function resolve(id, budget)
+-- Lets the dependents of one finished task go on, as far as the budget reaches; the rest is left to another slice.
+local function resolve(id)
   local state = redis.call('HGET', key_task(id), 'state')
-  local waiting = redis.call('SPOP', key_dependents(id), budget)
-  for _, dependent in ipairs(waiting) do
+  while budget > 0 do
+    local dependent = redis.call('SPOP', key_dependents(id))
+    if not dependent then break end
+    budget = budget - 1
     local record = record_of(dependent)
     if record then
       if state == 'success' then
@@ -92,17 +97,11 @@ local function resolve(id, budget)
   if redis.call('EXISTS', key_dependents(id)) == 1 then
     redis.call('XADD', key_continued(), '*', 'resolve', '{"version":1,"task":"' .. id .. '"}')
   end
-  return #waiting
 end
 local function write_finished()
-  local budget, at = RESOLVE_LIMIT, 1
+  local at = 1
   while at <= #downstream do
-    local id = downstream[at]
-    if budget > 0 then
-      budget = budget - resolve(id, budget)
-    else
-      redis.call('XADD', key_continued(), '*', 'resolve', '{"version":1,"task":"' .. id .. '"}')
-    end
+    resolve(downstream[at])
     at = at + 1
   end
   for from = 1, #doomed, 500 do redis.call('UNLINK', unpack(doomed, from, math.min(from + 499, #doomed))) end
