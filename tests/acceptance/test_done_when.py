@@ -27,7 +27,7 @@ def test_killing_two_of_three_schedulers_in_the_middle_loses_nothing_and_runs_no
     cluster = start_cluster(schedulers=3, workers=2)
     log = tmp_path / "log"
     with Client(cluster) as client:
-        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(TASKS)]
+        futures = [client.submit(tasks.note_start_and_work, str(log), str(number), 0.001) for number in range(TASKS)]
         for scheduler, share in zip(cluster.schedulers[:2], (0.2, 0.5), strict=True):
             wait_for(futures, int(TASKS * share))
             scheduler.kill()
@@ -45,7 +45,7 @@ def test_killing_them_one_after_the_other_and_starting_others_loses_nothing(
     cluster = start_cluster(schedulers=2, workers=2, worker_options={"worker_lease_seconds": 1.0})
     log = tmp_path / "log"
     with Client(cluster) as client:
-        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(TASKS)]
+        futures = [client.submit(tasks.note_start_and_work, str(log), str(number), 0.001) for number in range(TASKS)]
         for share in (0.1, 0.3, 0.5):
             wait_for(futures, int(TASKS * share))
             victim = getattr(cluster, kind).pop(0)

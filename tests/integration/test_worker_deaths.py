@@ -31,11 +31,10 @@ def worker(
     no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
 ) -> Iterator[WorkerProcess]:
     """A registered worker with one processor."""
-    worker = WorkerProcess(server.address, namespace, tmp_path, "--concurrency", "1")
-    hand.register(worker)
-    hand.wait_ready(1)
-    yield worker
-    worker.end()
+    with WorkerProcess(server.address, namespace, tmp_path, "--concurrency", "1") as worker:
+        hand.register(worker)
+        hand.wait_ready(1)
+        yield worker
 
 
 def gone(pid: int) -> bool:
@@ -205,10 +204,9 @@ class TestAProcessorThatCannotStart:
         self, no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
     ) -> None:
         (tmp_path / "gristmill_test_preload.py").write_text("def load():\n    raise RuntimeError('no model here')\n")
-        worker = WorkerProcess(
+        with WorkerProcess(
             server.address, namespace, tmp_path, "--concurrency", "1", "--preload", "gristmill_test_preload:load()"
-        )
-        try:
+        ) as worker:
             hand.register(worker)
             wait_until(lambda: "ended before its first task" in worker.log, "the log says so")
             wait_until(lambda: len(hand.beats()) >= 2, "the worker beats")
@@ -218,8 +216,6 @@ class TestAProcessorThatCannotStart:
 
             worker.signal(signal.SIGTERM)
             assert worker.exit_code() == 0
-        finally:
-            worker.end()
 
     def test_a_preload_runs_before_the_first_task(
         self, no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
@@ -231,11 +227,8 @@ class TestAProcessorThatCannotStart:
 
             return gristmill_test_preload.loaded
 
-        worker = WorkerProcess(
+        with WorkerProcess(
             server.address, namespace, tmp_path, "--concurrency", "1", "--preload", "gristmill_test_preload:load(n=5)"
-        )
-        try:
+        ) as worker:
             hand.register(worker)
             assert hand.outcome(hand.assign(what_is_loaded)).value == [5]
-        finally:
-            worker.end()

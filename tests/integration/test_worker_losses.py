@@ -33,11 +33,12 @@ def worker(
     no_leaks: Leaks, own_server: RedisServer, namespace: str, tmp_path: Path, own_hand: ByHand
 ) -> Iterator[WorkerProcess]:
     """A registered worker with one processor and a short lease."""
-    worker = WorkerProcess(own_server.address, namespace, tmp_path, "--concurrency", "1", "--worker-lease-seconds", "3")
-    own_hand.register(worker)
-    own_hand.wait_ready(1)
-    yield worker
-    worker.end()
+    with WorkerProcess(
+        own_server.address, namespace, tmp_path, "--concurrency", "1", "--worker-lease-seconds", "3"
+    ) as worker:
+        own_hand.register(worker)
+        own_hand.wait_ready(1)
+        yield worker
 
 
 class TestTheConnection:
@@ -96,14 +97,11 @@ class TestTheConnection:
         self, no_leaks: Leaks, own_server: RedisServer, namespace: str, tmp_path: Path, own_hand: ByHand
     ) -> None:
         own_server.kill()
-        worker = WorkerProcess(own_server.address, namespace, tmp_path, "--concurrency", "1")
-        try:
+        with WorkerProcess(own_server.address, namespace, tmp_path, "--concurrency", "1") as worker:
             wait_until(lambda: "cannot reach Redis" in worker.log, "the worker says that it waits")
             own_server.start()
             own_hand.register(worker)
             assert own_hand.outcome(own_hand.assign(tasks.add, 1, 1)).value == 2
-        finally:
-            worker.end()
 
 
 class TestTheRecord:
@@ -136,14 +134,11 @@ class TestTheRecord:
     def test_a_registration_that_nobody_answers_is_sent_again(
         self, no_leaks: Leaks, own_server: RedisServer, namespace: str, tmp_path: Path, own_hand: ByHand, keys: Keys
     ) -> None:
-        worker = WorkerProcess(own_server.address, namespace, tmp_path, "--concurrency", "1")
-        try:
+        with WorkerProcess(own_server.address, namespace, tmp_path, "--concurrency", "1") as worker:
             wait_until(lambda: own_hand.said(keys.heartbeats(), "worker"), "it asks to be registered")
             own_hand.database.run("DEL", keys.heartbeats())
             own_hand.register(worker)
             assert own_hand.outcome(own_hand.assign(tasks.add, 1, 1)).value == 2
-        finally:
-            worker.end()
 
 
 class TestAFrozenAgent:

@@ -30,11 +30,12 @@ def worker(
     no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
 ) -> Iterator[WorkerProcess]:
     """A registered worker with one processor and little patience."""
-    worker = WorkerProcess(server.address, namespace, tmp_path, "--concurrency", "1", "--cancel-grace-seconds", "0.5")
-    hand.register(worker)
-    hand.wait_ready(1)
-    yield worker
-    worker.end()
+    with WorkerProcess(
+        server.address, namespace, tmp_path, "--concurrency", "1", "--cancel-grace-seconds", "0.5"
+    ) as worker:
+        hand.register(worker)
+        hand.wait_ready(1)
+        yield worker
 
 
 def make_native_call() -> Callable[[str], None]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.owner import OWNER_VARIABLE, Lifeline
 from gristmill.protocol.keys import Keys
 from support import tasks
 from support.byhand import ByHand, WorkerProcess
@@ -32,11 +31,10 @@ def worker(
     no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
 ) -> Iterator[WorkerProcess]:
     """A registered worker with two processors that may drain for a second."""
-    worker = WorkerProcess(server.address, namespace, tmp_path, "--concurrency", "2", "--drain-seconds", "20")
-    hand.register(worker)
-    hand.wait_ready(2)
-    yield worker
-    worker.end()
+    with WorkerProcess(server.address, namespace, tmp_path, "--concurrency", "2", "--drain-seconds", "20") as worker:
+        hand.register(worker)
+        hand.wait_ready(2)
+        yield worker
 
 
 class TestDraining:
@@ -104,8 +102,9 @@ class TestDraining:
     def test_drain_seconds_bound_it_and_the_executing_task_is_not_reported_as_failed(
         self, no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
     ) -> None:
-        worker = WorkerProcess(server.address, namespace, tmp_path, "--concurrency", "1", "--drain-seconds", "0.5")
-        try:
+        with WorkerProcess(
+            server.address, namespace, tmp_path, "--concurrency", "1", "--drain-seconds", "0.5"
+        ) as worker:
             hand.register(worker)
             task = hand.assign(tasks.hang_politely, str(tmp_path / "started"))
             wait_until((tmp_path / "started").exists, "the task runs")
@@ -117,8 +116,6 @@ class TestDraining:
             assert 0.5 <= time.monotonic() - began < 2.5
             assert hand.left()
             assert task not in {row.task for row in hand.rows()}
-        finally:
-            worker.end()
 
 
 class TestStoppingAtOnce:
@@ -146,32 +143,21 @@ class TestStoppingAtOnce:
     def test_a_worker_that_nobody_has_registered_just_ends(
         self, no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
     ) -> None:
-        worker = WorkerProcess(server.address, namespace, tmp_path, "--concurrency", "1")
-        try:
+        with WorkerProcess(server.address, namespace, tmp_path, "--concurrency", "1") as worker:
             wait_until(lambda: hand.said(hand.keys.heartbeats(), "worker"), "it asks to be registered")
             worker.signal(signal.SIGTERM)
             assert worker.exit_code() == 0
             assert not hand.said(hand.keys.heartbeats(), "leave")
-        finally:
-            worker.end()
 
     def test_it_ends_with_its_owner(
         self, no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
     ) -> None:
-        lifeline = Lifeline()
-        worker = WorkerProcess(
-            server.address, namespace, tmp_path, environment={OWNER_VARIABLE: str(lifeline.descriptor)},
-            inherit=(lifeline.descriptor,),
-        )  # fmt: skip
-        try:
+        with WorkerProcess(server.address, namespace, tmp_path) as worker:
             hand.register(worker)
             hand.assign(tasks.hang_stubbornly, str(tmp_path / "started"))
             wait_until((tmp_path / "started").exists, "the task runs")
 
-            lifeline.cut()
+            worker.lifeline.cut()
 
             assert worker.exit_code() == 0
             assert hand.left()
-        finally:
-            lifeline.cut()
-            worker.end()

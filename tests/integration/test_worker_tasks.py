@@ -26,10 +26,9 @@ def worker(
     no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
 ) -> Iterator[WorkerProcess]:
     """A registered worker with one processor."""
-    worker = WorkerProcess(server.address, namespace, tmp_path, "--concurrency", "1")
-    hand.register(worker)
-    yield worker
-    worker.end()
+    with WorkerProcess(server.address, namespace, tmp_path, "--concurrency", "1") as worker:
+        hand.register(worker)
+        yield worker
 
 
 @pytest.fixture

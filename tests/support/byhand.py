@@ -18,6 +18,7 @@ import orjson
 import psutil
 import redis
 
+from gristmill.owner import OWNER_VARIABLE, Lifeline
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
 from gristmill.protocol.payloads import bytes_of, dump_call, load_failure, text_of
 from support.database import Database, Pending
@@ -52,26 +53,22 @@ class Row(NamedTuple):
 
 
 class WorkerProcess:
-    """`python -m gristmill_worker` in a session of its own; what it logs is in `log`."""
+    """`python -m gristmill_worker` in a session of its own; what it logs is in `log`.
 
-    def __init__(
-        self,
-        address: str,
-        namespace: str,
-        folder: Path,
-        *options: str,
-        environment: dict[str, str] | None = None,
-        inherit: tuple[int, ...] = (),
-    ) -> None:
+    A context manager: afterwards nothing of it is left. It ends with the tests, however they end.
+    """
+
+    def __init__(self, address: str, namespace: str, folder: Path, *options: str) -> None:
         self.log_path = folder / "worker.log"
+        self.lifeline = Lifeline()
         paths = [str(TESTS.parent / root) for root in ("broker", "worker")] + [str(TESTS), str(folder)]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "gristmill_worker", "--log-level", "debug", *options],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "GRISTMILL_REDIS": address,
-                     "GRISTMILL_NAMESPACE": namespace, **(environment or {})},
+                     "GRISTMILL_NAMESPACE": namespace, OWNER_VARIABLE: str(self.lifeline.descriptor)},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, start_new_session=True,
-                pass_fds=inherit,
+                pass_fds=(self.lifeline.descriptor,),
             )  # fmt: skip
         self.pid = self.process.pid
 
@@ -96,12 +93,15 @@ class WorkerProcess:
         assert self.process.returncode is not None
         return self.process.returncode
 
-    def end(self) -> None:
-        """However the test went, nothing of it is left."""
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
         self.process.wait()
+        self.lifeline.cut()
 
 
 class ByHand:

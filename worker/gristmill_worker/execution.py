@@ -22,8 +22,6 @@ NOTHING = b"null"
 ERROR_CHARACTERS = 300
 """The line of an outcome that people read is cut here."""
 
-"""The commonest call."""
-
 
 class Outcome(NamedTuple):
     """How a task ended."""
