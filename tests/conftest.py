@@ -106,7 +106,7 @@ def start_cluster(no_leaks: Leaks, server: RedisServer, namespace: str) -> Itera
 
     def start(**options: Any) -> LocalCluster:
         options = {"redis": server.address, "namespace": namespace, "workers": 2, "schedulers": 2, **options}
-        options["worker_options"] = {"worker_lease_seconds": 2.0, **options.get("worker_options", {})}
+        options["worker_options"] = {"worker_lease_seconds": 3.0, **options.get("worker_options", {})}
         options["scheduler_options"] = {"takeover_seconds": 0.5, "sweep_seconds": 0.5} | options.get(
             "scheduler_options", {}
         )

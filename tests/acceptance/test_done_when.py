@@ -42,7 +42,7 @@ def test_killing_two_of_three_schedulers_in_the_middle_loses_nothing_and_runs_no
 def test_killing_them_one_after_the_other_and_starting_others_loses_nothing(
     start_cluster: Starter, tmp_path: Path, kind: str
 ) -> None:
-    cluster = start_cluster(schedulers=2, workers=2, worker_options={"worker_lease_seconds": 1.0})
+    cluster = start_cluster(schedulers=2, workers=2)
     log = tmp_path / "log"
     with Client(cluster) as client:
         futures = [client.submit(tasks.note_start_and_work, str(log), str(number), 0.001) for number in range(TASKS)]

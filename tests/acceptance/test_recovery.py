@@ -60,7 +60,7 @@ def scheduler(command: Command) -> subprocess.Popen[bytes]:
 
 
 def worker(command: Command, *options: str) -> subprocess.Popen[bytes]:
-    return command("worker", "--concurrency", "1", "--worker-lease-seconds", "1.5", *options)
+    return command("worker", "--concurrency", "1", "--worker-lease-seconds", "3", *options)
 
 
 def kill(program: subprocess.Popen[bytes]) -> None:

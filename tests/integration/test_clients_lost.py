@@ -22,7 +22,7 @@ import sys, time
 from gristmill import Client
 from support import tasks
 address, namespace, started = sys.argv[1:]
-client = Client(address, namespace=namespace, lease_seconds=1)
+client = Client(address, namespace=namespace, lease_seconds=3)
 running = client.submit(tasks.hang_politely, started)
 waiting = [client.submit(tasks.hang_politely, started + str(number)) for number in range(20)]
 client.flush()
@@ -42,7 +42,7 @@ sys.exit(3)
 
 @pytest.fixture
 def program(start_cluster: Starter, tmp_path: Path) -> Iterator[tuple[LocalCluster, subprocess.Popen[str]]]:
-    """A client of one second's lease in a process of its own, one task of which executes."""
+    """A client of three seconds of lease in a process of its own, one task of which executes."""
     cluster = start_cluster(workers=1)
     command = [sys.executable, "-c", PROGRAM, cluster.address, cluster.namespace, str(tmp_path / "started")]
     process = subprocess.Popen(

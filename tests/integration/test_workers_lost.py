@@ -107,7 +107,7 @@ def test_a_task_that_kills_every_worker_is_given_up_by_name(start_cluster: Start
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(60)
 
-    cluster = start_cluster(workers=4, worker_options={"worker_lease_seconds": 1.0})
+    cluster = start_cluster(workers=4, worker_options={"worker_lease_seconds": 2.0})
     with Client(cluster) as client:
         error = client.submit(kill_worker).exception(timeout=60)
 
@@ -269,8 +269,8 @@ def test_a_task_that_holds_the_interpreter_does_not_look_dead(start_cluster: Sta
             re.match(r"(a+)+$", "a" * 22 + "b")  # a tenth of a second or so in C each time
         return 1
 
-    cluster = start_cluster(workers=1, worker_options={"worker_lease_seconds": 1.0})
+    cluster = start_cluster(workers=1, worker_options={"worker_lease_seconds": 2.0})
     log = tmp_path / "log"
     with Client(cluster) as client:
-        assert client.submit(hold_the_interpreter, str(log), 4.0).result(timeout=60) == 1
+        assert client.submit(hold_the_interpreter, str(log), 5.0).result(timeout=60) == 1
     assert tasks.started_lines(log) == ["start"]

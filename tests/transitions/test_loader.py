@@ -264,3 +264,11 @@ def test_a_circle_of_includes_is_refused_with_its_way_round(monkeypatch: pytest.
 
     with pytest.raises(ScriptError, match="try > a > b > a"):
         build("try", HEADER + "-- @include a\n")
+
+
+def test_a_comment_behind_the_code_of_an_include_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transitions.loader, "_read", {"include/a.lua": "local x = 1 -- why\nlocal y = 2"}.__getitem__)
+    monkeypatch.setattr(transitions.loader, "include_names", lambda: ["a"])
+
+    with pytest.raises(ScriptError, match="expected comments of includes on lines of their own; got 'local x = 1"):
+        build("try", HEADER + "-- @include a\nreturn 'done'\n")

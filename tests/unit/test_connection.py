@@ -12,7 +12,15 @@ import redis
 
 from gristmill.errors import AddressError, ConnectionLostError
 from gristmill.store import connection as module
-from gristmill.store.connection import Connection, ReplyError, connect, connect_patiently, pack
+from gristmill.store.connection import (
+    Connection,
+    ReplyError,
+    check_address,
+    connect,
+    connect_patiently,
+    hide_password,
+    pack,
+)
 from support.database import Database
 from support.server import RedisServer
 from support.waiting import wait_until
@@ -280,3 +288,33 @@ def test_a_connection_can_be_made_again_hundreds_of_times(connection: Connection
         connection.connect()
 
     assert connection.request("PING") == b"PONG"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "user:s3cret@host:6379",
+        "redis:/user:s3cret@host",
+        "redis://:1234/s3cret@host:6379/0",
+        "redis://user:s3cret@host:notaport/0",
+        "http://user:s3cret@host",
+    ],
+)
+def test_a_wrong_address_is_refused_without_its_password(address: str) -> None:
+    with pytest.raises(AddressError) as caught:
+        check_address(address)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("redis://user:s3cret@host:6379/0", "redis://user:***@host:6379/0"),
+        ("redis://:s3c@ret@host", "redis://:***@host"),
+        ("unix:///run/x.sock?db=1&password=s3cret", "unix:///run/x.sock?db=1&password=***"),
+        ("redis://host/0", "redis://host/0"),
+        ("s3cret@host", "(an address that begins with none of these)"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
+    assert hide_password(address) == shown

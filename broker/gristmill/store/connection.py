@@ -12,6 +12,7 @@ Two kinds, because they have different needs:
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -35,6 +36,7 @@ REPLY_TIMEOUT_SECONDS = 10.0
 BLOCK_MILLISECONDS = 2000
 """How long a blocking read may block: short, so that a dead connection is noticed soon."""
 BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_PASSWORD_OPTION = re.compile(r"password=[^&]*")
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel")
 
 _NOTHING = object()
@@ -50,15 +52,14 @@ class ReplyError(RedisRefusedError):
 
 
 def hide_password(address: str) -> str:
-    """The address without its password, fit for a log or an error message."""
-    try:
-        parts = urlsplit(address)
-        if parts.password is None:
-            return address
-        host = parts.netloc.rpartition("@")[2]
-        return address.replace(parts.netloc, f"{parts.username or ''}:***@{host}", 1)
-    except ValueError:
-        return "(malformed address)"
+    """The address without its password, fit for a log or an error message; nothing of it when its form is unknown."""
+    scheme, separator, rest = address.partition("://")
+    if not separator or scheme not in SCHEMES:
+        return "(an address that begins with none of these)"
+    credentials, at, host = rest.rpartition("@")
+    if at:
+        rest = f"{credentials.partition(':')[0]}:***@{host}" if ":" in credentials else f"***@{host}"
+    return f"{scheme}://{_PASSWORD_OPTION.sub('password=***', rest)}"
 
 
 def check_address(address: str) -> str:
@@ -67,7 +68,12 @@ def check_address(address: str) -> str:
     if scheme is None:
         raise AddressError(
             f"expected an address that begins with {', '.join(s + '://' for s in SCHEMES)}; "
-            f"got {hide_password(address)!r}; for example redis://localhost:6379/0"
+            "got another one (not shown, it may hold a password); for example redis://localhost:6379/0"
+        )
+    if "@" in urlsplit(address).path and scheme != "unix":
+        raise AddressError(
+            "expected an address such as redis://user:password@host:6379/0; got an '@' behind a '/'; "
+            "percent-encode special characters of the password ('/' is %2F)"
         )
     try:
         hosts = urlsplit(address).netloc.rpartition("@")[2] if scheme != "unix" else ""

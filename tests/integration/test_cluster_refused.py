@@ -1,0 +1,84 @@
+"""A node of a Redis cluster is refused in one sentence, by whoever connects to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gristmill.cli import exits
+from gristmill.errors import AddressError
+from gristmill.store.connection import Connection, connect_patiently
+from support.server import READY, require_server_binary
+
+BUS = 10_000
+"""A node listens at this distance from its port as well."""
+
+
+def free_port() -> int:
+    """A port that is free, and whose bus port is as well."""
+    for port in range(20_000 + os.getpid() % 10_000, 50_000):
+        with closing(socket.socket()) as first, closing(socket.socket()) as second:
+            try:
+                first.bind(("127.0.0.1", port))
+                second.bind(("127.0.0.1", port + BUS))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no port is free")
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[str]:
+    """The address of a server that runs as a node of a cluster."""
+    with tempfile.TemporaryDirectory(prefix="gmtest-") as folder:
+        path = Path(folder) / "redis.sock"
+        command = [str(require_server_binary()), "--bind", "127.0.0.1", "--port", str(free_port())]
+        command += ["--unixsocket", str(path), "--dir", folder, "--save", "", "--cluster-enabled", "yes"]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            said: list[bytes] = []
+            for line in process.stdout:
+                said.append(line)
+                if READY in line:
+                    break
+            else:
+                pytest.fail(f"the node did not start:\n{b''.join(said).decode(errors='replace')}")
+            yield f"unix://{path}"
+            process.kill()
+
+
+def test_a_connection_says_so_and_is_closed(node: str) -> None:
+    connection = Connection(node)
+    with pytest.raises(AddressError) as caught:
+        connection.connect()
+
+    assert "expected a Redis that is not a cluster" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not connection.connected
+
+
+def test_nobody_tries_again(node: str) -> None:
+    connection = Connection(node)
+
+    with pytest.raises(AddressError, match="not a cluster"):
+        connect_patiently(connection, give_up_after=1000)
+
+
+@pytest.mark.parametrize("module", ["gristmill.scheduler", "gristmill_worker"])
+def test_a_program_ends_with_one_line(node: str, module: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", module, "--redis", node],
+        check=False, capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+
+    assert ended.returncode == exits.USAGE
+    assert ended.stderr.splitlines()[-1].startswith("gristmill: expected a Redis that is not a cluster")
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,105 @@
+"""Which batch comes when: numbers belong to a registration, and nobody waits for a batch that will never come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gristmill.protocol.kinds import Request
+from support.driver import Driver, PlayedClient
+
+
+@pytest.fixture
+def client(driver: Driver) -> PlayedClient:
+    return driver.client()
+
+
+def test_a_batch_of_an_earlier_registration_is_void(driver: Driver, client: PlayedClient) -> None:
+    late = client.body([1, 2], registration=1)
+    client.register(registration=2)
+    before = driver.snapshot()
+
+    assert driver.request(Request.TASKS, late) == "duplicate"
+    assert driver.snapshot() == before
+    assert driver.counts()["refused:tasks:applied_batch"] == 1
+
+
+def test_a_void_batch_does_not_use_up_its_number(driver: Driver, client: PlayedClient) -> None:
+    client.submit(1)
+    late = client.body([2], registration=1, batch=1)
+    client.register(registration=2)
+    driver.request(Request.TASKS, late)
+
+    assert client.record()["batch"] == "0"
+    assert client.submit(3, registration=2) == "applied"
+    assert driver.state(client.task(3)) == "inactive"
+
+
+def test_a_batch_of_a_later_registration_waits_for_it(driver: Driver, client: PlayedClient) -> None:
+    driver.send(Request.TASKS, client.body([1], registration=2, batch=1))
+    (entry,) = driver.read("submit")
+    before = driver.snapshot()
+    assert driver.apply_entry("submit", entry) == "early"
+    assert driver.snapshot() == before
+
+    client.register(registration=2)
+    assert driver.apply_entry("submit", entry) == "applied"
+    assert driver.state(client.task(1)) == "inactive"
+
+
+@pytest.mark.parametrize("registration", [1, None, "two", [], {}], ids=str)
+def test_a_batch_of_this_registration_or_of_none_is_applied(client: PlayedClient, registration: Any) -> None:
+    assert client.submit(1, registration=registration) == "applied"
+
+
+def test_a_batch_of_a_later_registration_of_a_client_that_has_ended_waits_for_nothing(
+    driver: Driver, client: PlayedClient
+) -> None:
+    client.disconnect()
+    driver.settle()
+
+    assert client.submit(1, registration=2) == "unknown"
+
+
+# --- a client that has ended --------------------------------------------------------------------------------
+
+NEVER = 1000
+"""A batch that was never sent."""
+
+
+@pytest.fixture
+def ended(driver: Driver, client: PlayedClient) -> PlayedClient:
+    """A client that has disconnected; its record is still there."""
+    client.submit(1)
+    client.disconnect()
+    driver.settle()
+    assert "ended" in client.record()
+    return client
+
+
+def test_a_cancel_of_a_client_that_has_ended_waits_for_nothing(ended: PlayedClient) -> None:
+    assert ended.cancel(1, after=NEVER) == "applied"
+
+
+def test_a_release_of_a_client_that_has_ended_waits_for_nothing(ended: PlayedClient) -> None:
+    assert ended.release(ended.function, after=NEVER) == "applied"
+
+
+def test_a_second_disconnect_of_a_client_waits_for_nothing(ended: PlayedClient) -> None:
+    assert ended.disconnect(after=NEVER) == "applied"
+
+
+def test_a_batch_of_a_client_that_has_ended_waits_for_nothing(ended: PlayedClient) -> None:
+    assert ended.submit(2, after=NEVER) == "unknown"
+
+
+def test_what_waited_when_the_client_ended_waits_no_longer(driver: Driver, client: PlayedClient) -> None:
+    driver.send(Request.CANCEL, {"client": client.id, "tasks": [client.task(1)], "after": NEVER, "reason": ""})
+    driver.send(Request.RELEASE, {"client": client.id, "objects": [], "after": NEVER})
+    driver.send(Request.DISCONNECT, {"client": client.id, "after": NEVER})
+    waiting = driver.read("cancels")
+    assert [driver.apply_entry("cancels", entry) for entry in waiting] == ["early"] * 3
+
+    driver.request(Request.END_CLIENT, {"client": client.id})
+    assert [driver.apply_entry("cancels", entry) for entry in waiting] == ["applied"] * 3
