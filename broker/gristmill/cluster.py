@@ -15,8 +15,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +22,9 @@ from typing import Any
 
 from gristmill.cores import cores
 from gristmill.errors import GristmillError, SettingError
+from gristmill.interpreter import PATHS_VARIABLE, own_paths, python
 from gristmill.owner import OWNER_VARIABLE, Lifeline
+from gristmill.ports import free_port
 from gristmill.protocol.keys import Keys
 from gristmill.store.connection import Connection, ReplyError, check_address, hide_password, pack
 from gristmill.store.embedded import EmbeddedRedis
@@ -111,7 +111,7 @@ class LocalCluster:
             new = [self._start_scheduler() for _ in range(schedulers)]
             new += [self._start_worker({}) for _ in range(cores() if workers is None else workers)]
             if web:
-                self._start_web(web_host, _free_port(web_host, web_port))
+                self._start_web(web_host, _page_port(web_host, web_port))
             if self.redis:
                 self.redis.wait_ready()
             self._connection = Connection(self.address, name="gristmill-cluster")
@@ -175,7 +175,7 @@ class LocalCluster:
     def _start(self, kind: str, module: str, options: Mapping[str, Any]) -> Program:
         self._started[kind] += 1
         named = {"name": f"{kind}-{self._started[kind]}", **options}
-        program = self._spawn([*_python(), "-m", module, *_arguments(named)])
+        program = self._spawn([*python(), "-m", module, *_arguments(named)])
         (self.schedulers if kind == "scheduler" else self.workers).append(program)
         return program
 
@@ -183,33 +183,35 @@ class LocalCluster:
         self._page = ("127.0.0.1" if host in ("0.0.0.0", "") else host, port)
         self.web_url = f"http://{self._page[0]}:{port}/"
         options = {"host": host, "port": port}
-        self.web = self._spawn([*_python(), "-m", "gristmill_web", *_arguments(options)])
+        self.web = self._spawn([*python(), "-m", "gristmill_web", *_arguments(options)])
 
     def _spawn(self, command: Sequence[str]) -> Program:
         with self._lock:
             if self._closed:
                 raise GristmillError("expected an open LocalCluster; got a closed one; make a new one")
+            runs_tasks = "gristmill_worker" in command
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 # What tasks print belongs to the user; what the others say at their start would only disturb.
-                stdout=None if "gristmill_worker" in command else subprocess.DEVNULL,
-                env=self._environment(),
+                stdout=None if runs_tasks else subprocess.DEVNULL,
+                env=self._environment(runs_tasks),
                 pass_fds=(self._lifeline.descriptor,),
                 # A session of its own: a terminal's Ctrl-C reaches the owner, which ends its programs in order.
                 start_new_session=True,
             )
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, runs_tasks: bool) -> dict[str, str]:
         """What the programs are told; the address goes this way because anybody can read a command line."""
+        # Functions of modules beside the user's script travel by name, so workers must find them too.
+        paths = {PATHS_VARIABLE: os.pathsep.join(own_paths())} if runs_tasks else {}
         return {
             **os.environ,
             "GRISTMILL_REDIS": self.address,
             "GRISTMILL_NAMESPACE": self.namespace,
             "GRISTMILL_LOG_LEVEL": self._log_level,
             OWNER_VARIABLE: str(self._lifeline.descriptor),
-            # Functions of modules beside the user's script travel by name, so workers must find them too.
-            "PYTHONPATH": os.pathsep.join(_own_paths()),
+            **paths,
         }
 
     # --- getting ready --------------------------------------------------------------------------------------
@@ -320,24 +322,6 @@ class LocalCluster:
             self.redis.stop()
 
 
-def _python() -> list[str]:
-    if not sys.executable:
-        raise GristmillError("expected a Python interpreter in sys.executable; got none; set it before LocalCluster")
-    # Without -P, a click.py or redis.py in the working folder would be imported instead of the real one.
-    return [sys.executable, *(["-P"] if sys.version_info >= (3, 11) else [])]
-
-
-def _own_paths() -> list[str]:
-    """Entries of sys.path that a fresh interpreter would not have by itself."""
-    standard = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    standard |= {os.path.join(folder, "lib-dynload") for folder in standard}
-    return [
-        os.path.abspath(entry)
-        for entry in sys.path
-        if entry not in standard and not entry.endswith(".zip") and (not entry or os.path.isdir(entry))
-    ]
-
-
 def _arguments(options: Mapping[str, Any]) -> list[str]:
     """Settings as command-line options."""
     arguments = []
@@ -370,15 +354,12 @@ def _ended(programs: Sequence[Program], seconds: float) -> bool:
     return True
 
 
-def _free_port(host: str, port: int) -> int:
+def _page_port(host: str, port: int) -> int:
     """`port`, or any free one for 0; a taken one is refused here, where the message reaches the user."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise SettingError(
-                f"expected an address and port that are free for the page; got {host}:{port} ({error.strerror}); "
-                "choose another port, or 0 for any"
-            ) from None
-        return int(probe.getsockname()[1])
+    try:
+        return free_port(host, port)
+    except OSError as error:
+        raise SettingError(
+            f"expected an address and port that are free for the page; got {host}:{port} ({error.strerror}); "
+            "choose another port, or 0 for any"
+        ) from None

@@ -14,7 +14,9 @@ from typing import Literal
 
 from gristmill._version import __version__
 from gristmill.protocol.keys import Keys
+from gristmill.protocol.limits import NEARLY, intake_limit
 from gristmill.snapshot import Overview, Snapshot
+from gristmill.snapshot.formats import size
 from gristmill.snapshot.leftovers import DeadConsumer, read_dead_consumers
 from gristmill.snapshot.reading import Reader, together
 from gristmill.store.connection import Connection, ReplyError
@@ -31,7 +33,7 @@ VERY_SLOW_MS = 50.0
 CLOCK_SECONDS = 5.0
 """How far this machine's clock may be off: decisions use Redis's clock, but times in logs would mislead."""
 FULL = 0.85
-NEARLY_FULL = 0.7
+"""Of the machine's memory, and of the connections. Of maxmemory `intake_limit` says how much."""
 
 SAID_BY_CHECKS = frozenset({"eviction-policy", "persistence-off", "persistence-error", "memory", "quarantine"})
 """Alerts of the page that a check here covers."""
@@ -185,16 +187,17 @@ def check_memory(info: Info) -> Finding:
     machine = int(info.get("total_system_memory", 0))
     bound, name = (limit, "its limit") if limit else (machine, "the machine's memory")
     if not bound:
-        return Finding("OK", "memory", f"{_size(used)} used")
-    share = used / bound
-    text = f"{_size(used)} used, {share:.0%} of {name} of {_size(bound)}"
-    if share > FULL:
+        return Finding("OK", "memory", f"{size(used)} used")
+    text = f"{size(used)} used, {used / bound:.0%} of {name} of {size(bound)}"
+    room = intake_limit(limit) if limit else FULL * machine
+    if used > room:
         return Finding(
             "FAIL", "memory", f"{text}: new tasks are refused" if limit else text,
             "Raise maxmemory, or let tasks finish and release results." if limit else "Give Redis a larger machine.",
         )  # fmt: skip
-    if share > NEARLY_FULL:
-        return Finding("WARN", "memory", text, "New tasks are refused at 85 %: raise maxmemory in time.")
+    if used > NEARLY * room:
+        ahead = f"New tasks are refused above {size(room)}: raise maxmemory in time."
+        return Finding("WARN", "memory", text, ahead if limit else "Give Redis a larger machine in time.")
     return Finding("OK", "memory", text)
 
 
@@ -306,11 +309,3 @@ def check_alerts(overview: Overview) -> Iterator[Finding]:
         yield Finding("FAIL" if alert.level == "error" else "WARN", "tasks", alert.text, alert.remedy)
     if not others:
         yield Finding("OK", "tasks", f"{overview.counts.active} unfinished, none of them stuck")
-
-
-def _size(number: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}"
-        number /= 1024
-    return f"{number:.1f} GiB"

@@ -2,18 +2,22 @@
 
 For container platforms: exit code 0 when it is, 1 with a sentence when not. A scheduler or worker is well when Redis
 has heard of it lately; it is found by the hostname, so this is of use where each has a hostname of its own.
-The page is well when it answers.
+The page is well when it answers. Settings come from the environment and the file, as the programs' own do, but not from
+the command line of the program.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import sys
 import urllib.error
 import urllib.request
+from typing import Any
 
 from gristmill.errors import GristmillError
+from gristmill.settings import CONFIG_VARIABLE, SchedulerSettings, WorkerSettings, load
 
 PAGE_SECONDS = 3.0
 
@@ -27,30 +31,37 @@ def problem(kind: str, address: str, namespace: str) -> str:
         if kind == "scheduler":
             found = [scheduler.live for scheduler in snapshot.schedulers() if scheduler.host == host]
         else:
-            rows = snapshot.workers(per_page=1000).rows
-            found = [worker.state in ("live", "draining") for worker in rows if worker.host == host]
+            found = [worker.state in ("live", "draining") for worker in snapshot.workers_of(host)]
     return "" if any(found) else f"expected a {kind} of host {host} that was heard lately; got {found or 'none'}"
 
 
-def page_problem(port: str) -> str:
+def page_problem(port: int, prefix: str) -> str:
     """What is wrong with this host's page; empty when nothing."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=PAGE_SECONDS):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{prefix}/health", timeout=PAGE_SECONDS):
             return ""
     except (OSError, urllib.error.URLError) as error:
         return f"the page does not answer: {error}"
+
+
+def _settings(kind: str) -> Any:
+    if kind == "web":
+        cls = importlib.import_module("gristmill_web.settings").PageSettings  # by name: gristmill does not import it
+    else:
+        cls = SchedulerSettings if kind == "scheduler" else WorkerSettings
+    return load(cls, config=os.environ.get(CONFIG_VARIABLE))
 
 
 def main(arguments: list[str]) -> str:
     """The problem as a sentence; empty when all is well."""
     if len(arguments) != 1 or arguments[0] not in ("scheduler", "worker", "web"):
         return "expected one of scheduler, worker, web"
-    if arguments[0] == "web":
-        return page_problem(os.environ.get("GRISTMILL_PORT") or "8700")
+    (kind,) = arguments
     try:
-        return problem(
-            arguments[0], os.environ.get("GRISTMILL_REDIS", ""), os.environ.get("GRISTMILL_NAMESPACE") or "default"
-        )
+        settings = _settings(kind)
+        if kind == "web":
+            return page_problem(settings.port, settings.prefix)
+        return problem(kind, settings.address, settings.namespace)
     except GristmillError as error:
         return str(error)
 

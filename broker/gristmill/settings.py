@@ -176,7 +176,7 @@ class WorkerSettings(Settings):
     )
     capabilities: Annotated[dict[str, int], NoDecode, BeforeValidator(parse_capabilities)] = Field(
         default_factory=dict,
-        description="What tasks may ask for, such as linux,gpu=1: a name, or a name and how much of it.",
+        description="What tasks may ask for, such as linux,gpu=1; the number is only shown: tasks match by name.",
     )
     queue_size: int = Field(
         default=1000,
@@ -201,12 +201,6 @@ class WorkerSettings(Settings):
         ge=0,
         le=3600,
         description="How long a cancelled task may take to end after its interrupt before its processor is killed.",
-    )
-    max_processors: int = Field(
-        default=0,
-        ge=0,
-        le=10_000,
-        description="Bound on processors when tasks wait for tasks of their own; 0 means chosen automatically.",
     )
     preload: str = Field(
         default="",

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gristmill import healthcheck
 from gristmill._version import __version__
 from gristmill.cli import COMMANDS, exits
 from gristmill.cluster import LocalCluster
@@ -119,7 +120,10 @@ def test_the_help_of_every_command_ends_in_worked_examples(name: str) -> None:
 
     assert done.returncode == exits.OK, done.stderr
     assert done.stdout.startswith(f"Usage: gristmill {name} "), done.stdout[:200]
-    assert re.search(rf"Examples:\n.*gristmill {name}", done.stdout, re.DOTALL)
+    examples = done.stdout.rpartition("\n\n  Examples:\n")[2]
+    assert f"gristmill {name}" in examples
+    # `up` shows a file, after a blank line that leads to it.
+    assert "\n\n" not in examples.replace("from a file:\n\n", "")
 
 
 def test_help_imports_nothing_that_is_slow() -> None:
@@ -293,6 +297,16 @@ def test_up_starts_again_what_ends_by_itself(private: None) -> None:
     assert errors == "gristmill up: scheduler-1 ended with exit code -9; starting it again\n"
 
 
+def test_up_shows_no_address_to_copy_of_a_redis_that_was_given(server: RedisServer, namespace: str) -> None:
+    options = ("--workers", "0", "--no-web", "--redis", server.address, "--namespace", namespace)
+    with start("up", *options) as command:
+        said = lines_until(command, "Ctrl-C ends all")
+        ended(command, signal.SIGTERM)
+
+    assert "export GRISTMILL_REDIS" not in said
+    assert f"export GRISTMILL_NAMESPACE={namespace}" in said
+
+
 # --- doctor -------------------------------------------------------------------------------------------------
 
 
@@ -322,7 +336,7 @@ def test_doctor_names_what_is_wrong_and_what_to_do() -> None:
     assert all(finding["remedy"] for finding in found["findings"] if finding["level"] != "OK")
 
 
-def test_a_container_knows_whether_its_program_is_well(page_port: int) -> None:
+def test_a_container_knows_whether_its_program_is_well(page_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     require_server_binary()
 
     def healthcheck(kind: str, address: str) -> int:
@@ -333,12 +347,33 @@ def test_a_container_knows_whether_its_program_is_well(page_port: int) -> None:
             check=False,
         ).returncode
 
+    monkeypatch.setenv("GRISTMILL_PREFIX", "/mill")
     with LocalCluster(workers=0, web=True, web_port=page_port) as cluster:
         assert healthcheck("scheduler", cluster.address) == 0
         assert healthcheck("web", cluster.address) == 0
         assert healthcheck("worker", cluster.address) == 1
+        cluster.add_worker()
+        assert healthcheck("worker", cluster.address) == 0
     assert healthcheck("scheduler", UNREACHABLE) == 1
     assert healthcheck("web", UNREACHABLE) == 1
+
+
+def test_the_page_is_looked_for_at_its_own_port_where_kubernetes_sets_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(healthcheck, "page_problem", lambda port, prefix: f"asked at {port}{prefix}")
+    monkeypatch.setenv("GRISTMILL_PORT", "tcp://10.0.0.1:8700")
+    monkeypatch.setenv("GRISTMILL_PREFIX", "/mill/")
+
+    assert healthcheck.main(["web"]) == "asked at 8700/mill"
+
+
+@pytest.mark.parametrize("command", ["redis", "up"])
+def test_a_data_folder_that_cannot_be_made_is_told(command: str) -> None:
+    require_server_binary()
+    done = gristmill(command, "--data", "/dev/null/x")
+
+    assert_one_line(done, exits.FAILED, "expected a data folder that can be made and written to; got /dev/null/x")
 
 
 def test_help_is_quick() -> None:

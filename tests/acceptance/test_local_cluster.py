@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -149,17 +150,37 @@ def test_workers_find_modules_beside_the_script_from_any_folder(tmp_path: Path) 
     assert (done.stdout, done.stderr) == ("42\n", "")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always looks into the working folder")
-def test_files_in_the_working_folder_do_not_take_the_place_of_ours(tmp_path: Path) -> None:
-    for name in ("click", "redis", "worker", "web", "settings"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (folder / "script.py").write_text(SCRIPT)
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(
+            "working",
+            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 looks into the working folder"),
+        ),
+        "script's",
+    ],
+)
+def test_files_in_the_working_folder_do_not_take_the_place_of_ours(tmp_path: Path, where: str) -> None:
+    folders = {"working": tmp_path, "script's": tmp_path / "project"}
+    folders["script's"].mkdir()
+    for name in ("click", "flask", "psutil", "pydantic", "redis", "waitress", "worker", "web", "settings"):
+        (folders[where] / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
+    script = folders["script's"] / "script.py"
+    script.write_text(SCRIPT.replace("workers=1", "workers=1, web=True"))
 
-    done = python(str(folder / "script.py"), cwd=tmp_path)
+    done = python(str(script), cwd=tmp_path)
 
     assert (done.stdout, done.stderr) == ("42\n", "")
+
+
+def test_workers_find_modules_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sums_of_the_folder.py").write_text("def double(number):\n    return 2 * number\n")
+    monkeypatch.chdir(tmp_path)
+    with LocalCluster(workers=1) as cluster, Client(cluster) as client:
+        monkeypatch.syspath_prepend(tmp_path)  # for the client alone: the worker is there already
+        double = importlib.import_module("sums_of_the_folder").double
+
+        assert client.submit(double, 21).result(timeout=30) == 42
 
 
 # --- gone ---------------------------------------------------------------------------------------------------

@@ -178,3 +178,11 @@ def test_an_entry_that_was_deleted_by_hand_troubles_nobody(start_cluster: Starte
     wait_until(
         lambda: not database.pending(stream, GROUP_SCHEDULERS), "what was deleted is pending for nobody any more"
     )
+
+
+def test_under_even_load_capabilities_do_not_count(start_cluster: Starter, database: Database) -> None:
+    cluster = start_cluster(schedulers=1, workers=1, scheduler_options={"allocation": "even_load"})
+    facts = cluster.keys.namespace_facts()
+    wait_until(lambda: database.hash(facts).get("allocation") == "even_load", "the policy is known to all schedulers")
+    with Client(cluster) as client:
+        assert client.options(capabilities=["gpu"]).submit(abs, -1).result(timeout=30) == 1

@@ -197,3 +197,14 @@ def test_the_last_processor_read_decides(driver: Driver, client: PlayedClient) -
     client.cancel(1, 2)
 
     assert (driver.state(client.task(1)), client.outcome(2).state) == ("canceling", "canceled")
+
+
+def test_the_reason_stands_in_the_story(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2)
+    worker.read(1)
+    tasks = [client.task(1), client.task(2)]
+    driver.request(Request.CANCEL, {"tasks": tasks, "client": "", "after": 0, "reason": "wrong input"})
+
+    reasons = {row[0]: row[8] for row in driver.events() if row[1] in ("canceling", "canceled")}
+    assert reasons == {tasks[0]: "wrong input", tasks[1]: "wrong input"}

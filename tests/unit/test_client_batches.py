@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from gristmill.client.batches import cut_batch, functions_of, latest_dependency, tasks_body
 from gristmill.client.functions import FunctionObject
 from gristmill.client.future import FINISHED, Future
-from gristmill.client.options import lane_of, python_tag, task_options
+from gristmill.client.options import LONGEST_MILLISECONDS, lane_of, python_tag, task_options
 from gristmill.client.serializer import LargeCall
 from gristmill.protocol.kinds import BATCH_BYTES, BATCH_TASKS, TASK_COLUMNS
 from gristmill.protocol.messages import TaskOptions, TasksMessage
@@ -135,8 +136,10 @@ def test_a_lane_has_all_names_in_order_the_python_among_them() -> None:
         ({"priority": 1.5}, "expected priority"),
         ({"priority": True}, "expected priority"),
         ({"retries": -1}, "expected retries"),
-        ({"timeout": 0}, "expected timeout to be seconds"),
-        ({"timeout": float("nan")}, "expected timeout to be seconds"),
+        ({"timeout": 0}, "expected timeout to be a finite number of seconds, at least 0.001; got"),
+        ({"timeout": math.nan}, "expected timeout to be a finite number of seconds, at least 0.001; got"),
+        ({"timeout": math.inf}, "expected timeout to be a finite number of seconds, at least 0.001; got inf; give"),
+        ({"retry_delay": math.inf}, "expected retry_delay to be a finite number of seconds, at least 0; got inf; give"),
         ({"retry_delay": -1}, "expected retry_delay"),
         ({"max_deaths": 0}, "expected max_deaths"),
         ({"capabilities": ["a,b"]}, "expected capability names"),
@@ -151,3 +154,11 @@ def test_an_option_that_cannot_be_meant_is_refused(options: dict[str, Any], text
 def test_only_exceptions_can_be_retried() -> None:
     with pytest.raises(TypeError, match="expected retry_on to be an exception class"):
         task_options(retry_on=(OSError, 3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seconds", [1e9, 1e306, 10**400])
+def test_a_time_of_ages_is_cut_to_what_the_schedulers_take(seconds: float) -> None:
+    assert task_options(retry_delay=seconds, timeout=seconds) == {
+        "retry_delay_ms": LONGEST_MILLISECONDS,
+        "run": {"timeout_ms": LONGEST_MILLISECONDS},
+    }

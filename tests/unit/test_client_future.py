@@ -6,6 +6,7 @@ import concurrent.futures
 import pickle
 import threading
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError, InvalidStateError, as_completed, wait
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,6 +115,15 @@ def test_a_wait_that_takes_too_long_raises_and_the_future_goes_on() -> None:
         future.exception(timeout=0.001)
     succeed(future, 3)
     assert future.result(timeout=0) == 3
+
+
+def test_the_io_thread_never_waits_it_has_worked_meanwhile() -> None:
+    session: Any = SimpleNamespace(client_id="abc", before_wait=lambda *_: True)
+    future = Future(session, 1)
+
+    with pytest.raises(concurrent.futures.TimeoutError):
+        future.result(timeout=None)
+    assert future._gate is None
 
 
 def test_the_tasks_exception_is_raised_with_the_remote_traceback_as_its_cause() -> None:

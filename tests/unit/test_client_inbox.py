@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -153,6 +154,79 @@ def test_a_large_value_is_released_when_nobody_needs_it(inbox: Inbox, session: A
     future._row[3] = None
 
     assert list(session.outbox.functions.released) == [("abc.0000001.1-1", 0, 1)]
+
+
+def test_a_large_value_counts_as_long_as_somebody_may_look_at_it(inbox: Inbox, add: Add) -> None:
+    succeeded, failed = add(1), add(2)
+    outcome(inbox, 1, payload={"object": "abc.0000001.1-1", "size": 5000})
+    outcome(inbox, 2, "failed", {"object": "abc.0000002.1-1", "size": 5000})
+    assert len(inbox.large_values) == 2
+    assert failed._row is not None
+    failed._row[3] = None
+    assert len(inbox.large_values) == 1
+    del succeeded
+
+    assert not inbox.large_values
+
+
+@pytest.fixture
+def held(inbox: Inbox, add: Add) -> Iterator[Future]:
+    """A future with a callback, whose outcome has come while another thread holds its gate for good."""
+    future = add(1)
+    future.add_done_callback(lambda _: None)
+    thread = threading.Thread(target=future._condition.acquire)
+    thread.start()
+    thread.join()
+    outcome(inbox, 1, payload=value(7))
+    yield future
+    assert not inbox.held
+
+
+def test_a_future_whose_gate_is_held_is_settled_when_it_is_released(inbox: Inbox, add: Add) -> None:
+    future, other = add(1), add(2)
+    future.add_done_callback(lambda _: None)
+    acquired, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with future._condition:
+            acquired.set()
+            release.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    acquired.wait()
+    outcome(inbox, 1, payload=value(7))
+    outcome(inbox, 2, payload=value(8))
+    inbox.settle_held()
+    assert (future.done(), other.done(), list(inbox.callbacks)) == (False, True, [])
+    release.set()
+    thread.join()
+    inbox.settle_held()
+
+    assert future.result() == 7
+    assert list(inbox.callbacks) == [future]
+    assert not inbox.held
+
+
+def test_at_the_end_of_a_session_nobody_insists_on_a_gate(inbox: Inbox, held: Future, add: Add) -> None:
+    unfinished = add(2)
+    thread = threading.Thread(target=unfinished._condition.acquire)
+    thread.start()
+    thread.join()
+    assert not held.done()
+    inbox.end_all([unfinished])
+
+    assert unfinished.cancelled()
+    assert held.result() == 7
+    assert list(inbox.callbacks) == [held]
+
+
+def test_whoever_waits_elsewhere_hears_of_what_is_settled_without_its_gate(inbox: Inbox, held: Future) -> None:
+    waiter = concurrent.futures._base._AsCompletedWaiter()  # what `as_completed` enters
+    held._waiters.append(waiter)
+    inbox.end_all([])
+
+    assert waiter.finished_futures == [held]
 
 
 def test_callbacks_wait_until_everything_that_came_with_them_is_settled(inbox: Inbox, add: Add) -> None:

@@ -316,5 +316,5 @@ def test_a_wrong_address_is_refused_without_its_password(address: str) -> None:
         ("s3cret@host", "(an address that begins with none of these)"),
     ],
 )
-def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
+def test_an_address_of_any_form_is_shown_without_its_password(address: str, shown: str) -> None:
     assert hide_password(address) == shown

@@ -16,7 +16,7 @@ from gristmill.demo.files import SourceFile, Sources
 from gristmill.demo.job import Work, by_package, differences, run_serially
 from gristmill.demo.measure import FileReport, aggregate_package, measure_source
 from gristmill.demo.progress import Lines
-from gristmill.demo.report import Report, Verification, as_json, render, worker_label
+from gristmill.demo.report import Report, Verification, as_json, render
 from gristmill.interrupts import SIGNALS, one_interrupt
 
 FILES = [
@@ -58,7 +58,7 @@ def test_the_page_names_functions_totals_speed_workers_and_what_does_not_parse()
     assert "3 files · 2 packages · 5 lines · 2 functions · 1 branch" in lines
     assert "5 tasks in 0.5 s: 10 tasks a second" in lines
     assert "worker one: 3 tasks" in lines
-    assert "worker pid 72: 2 tasks" in lines
+    assert "worker host:72: 2 tasks" in lines
 
 
 def test_the_json_has_the_same_and_can_be_read_back() -> None:
@@ -106,13 +106,6 @@ def test_a_file_that_only_one_run_has_is_a_difference() -> None:
 
 def test_nothing_to_show_is_no_error() -> None:
     assert "0 tasks in 0.0 s: 0 tasks a second" in page(Report(Sources([], []), Work()))
-
-
-@pytest.mark.parametrize(
-    ("worker", "label"), [("box|71|one|a1", "one"), ("box|71||a1", "pid 71"), ("unknown", "unknown")]
-)
-def test_a_worker_is_called_by_its_name_or_its_process(worker: str, label: str) -> None:
-    assert worker_label(worker) == label
 
 
 def test_the_serial_run_reads_every_file_and_sums_up_every_package() -> None:

@@ -18,6 +18,7 @@ from gristmill.doctor import (
     check_role,
     check_version,
 )
+from gristmill.protocol.limits import intake_limit
 from gristmill.snapshot.leftovers import DeadConsumer
 
 GIB = str(1 << 30)
@@ -78,4 +79,14 @@ def test_a_replica_is_answered_with_the_address_of_its_primary() -> None:
 
 
 def test_memory_is_shown_in_units_that_people_read() -> None:
-    assert check_memory({"used_memory": "1048576", "maxmemory": GIB}).text == "1 MiB used, 0% of its limit of 1.0 GiB"
+    assert check_memory({"used_memory": "1048576", "maxmemory": GIB}).text == "1.0 MiB used, 0% of its limit of 1.0 GiB"
+
+
+def test_memory_is_judged_by_what_new_tasks_may_fill() -> None:
+    limit = 100 << 20
+    room = int(intake_limit(limit))
+
+    assert room == 68 << 20
+    assert check_memory({"used_memory": str(room), "maxmemory": str(limit)}).level == "WARN"
+    assert "refused" in check_memory({"used_memory": str(room + 1), "maxmemory": str(limit)}).text
+    assert "above 68 MiB" in check_memory({"used_memory": str(60 << 20), "maxmemory": str(limit)}).remedy

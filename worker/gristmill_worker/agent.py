@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import re
 import secrets
 import socket
 import sys
@@ -23,7 +22,7 @@ from typing import Any
 
 from gristmill import owner
 from gristmill._version import __version__
-from gristmill.protocol.keys import Keys
+from gristmill.protocol.keys import Keys, host_part
 from gristmill.protocol.kinds import Control
 from gristmill.protocol.messages import WorkerMessage
 from gristmill.settings import WorkerSettings
@@ -70,8 +69,7 @@ class Identity:
     """Everything that belongs to one worker id, and goes when Redis forgets it."""
 
     def __init__(self, settings: WorkerSettings, keys: Keys, sender: Sender, alarm: Alarm) -> None:
-        host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:64] or "host"
-        self.id = f"{host}|{os.getpid()}|{settings.name or 'worker'}|{secrets.token_hex(4)}"
+        self.id = f"{host_part(socket.gethostname())}|{os.getpid()}|{settings.name or 'worker'}|{secrets.token_hex(4)}"
         self.place = Place(self.id, socket.gethostname())
         self.past = Past()
         self.reports = Reports(sender, keys, self.id)

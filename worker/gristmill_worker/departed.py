@@ -58,7 +58,7 @@ class Departed:
 
     def _on_pending(self, one: _One, answer: Answer) -> None:
         one.asking = False
-        pending = answer.replies[1]
+        pending = answer.replies[-1]
         if isinstance(pending, ReplyError):
             # No such group: the worker is about to register anew, and all of this is over.
             one.inspected = True

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from gristmill.errors import ConnectionLostError
-from gristmill.protocol import payloads
+from gristmill.protocol import kinds, payloads
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
 from gristmill.store.connection import BLOCK_MILLISECONDS, Connection, ReplyError, backoff, pack
 from gristmill_worker.board import CONNECTION, ProcessorBoard
@@ -50,7 +50,7 @@ class Link:
         self._results = keys.results()
         self._tasks = keys.worker_tasks(worker)
         self._processor = processor
-        self._head = b'{"version":1,"worker":"%b","outcomes":[' % worker.encode()
+        self._head = b'{"version":%d,"worker":"%b","outcomes":[' % (kinds.VERSION, worker.encode())
         self._last = "0"
         self._from = NEW
         self._server = ""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from gristmill import client, logs
+from gristmill import client, interpreter, logs
 from gristmill.errors import MissingObjectError
 from gristmill.protocol import kinds, payloads
 from gristmill.protocol.keys import Keys
@@ -277,6 +277,7 @@ def main() -> None:
     sys.modules["__main__"] = ModuleType("__main__")
     # Every function that was sent by value needs it: the first task should not pay for that.
     importlib.import_module("cloudpickle")
+    interpreter.append_paths()
     processor = Processor(handover, output)
     output.install()
     if handover.preload:

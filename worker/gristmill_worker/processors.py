@@ -11,9 +11,9 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 from typing import NamedTuple
 
+from gristmill.interpreter import python
 from gristmill_worker.board import (
     FRESH_UNTIL,
     LEFT,
@@ -170,7 +170,7 @@ class Processors:
         try:
             handover = handover._replace(board=board.descriptor, wake=self._wake, leash=read_end)
             process = subprocess.Popen(
-                [sys.executable, "-m", "gristmill_worker.processor"],
+                [*python(), "-m", "gristmill_worker.processor"],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=(board.descriptor, self._wake, read_end),

@@ -80,10 +80,13 @@ class Reports:
             self._sender.post([pack(("CLIENT", "UNBLOCK", connection))])
 
     def ask_pending(self, processor: str, connection: int, then: Then) -> None:
-        """Which entries a dead processor was handed: reply 1. Its connection is closed first, so that none follow."""
-        kill = pack(("CLIENT", "KILL", "ID", connection))
+        """Which entries a dead processor was handed: the last reply.
+
+        Its connection, if it ever had one, is closed first, so that none follow.
+        """
+        kill = [pack(("CLIENT", "KILL", "ID", connection))] if connection else []
         stream = self._keys.worker_tasks(self.worker)
-        self._sender.post([kill, pack(("XPENDING", stream, GROUP_PROCESSORS, "-", "+", 10_000, processor))], then)
+        self._sender.post([*kill, pack(("XPENDING", stream, GROUP_PROCESSORS, "-", "+", 10_000, processor))], then)
 
     def ask_entries(self, entries: list[str], then: Then) -> None:
         """What these entries of the worker's stream say."""

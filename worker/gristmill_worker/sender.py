@@ -23,6 +23,8 @@ PASSING = frozenset(
     ("OOM", "READONLY", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOPERM")
 )
 """Codes of refusals that end some day."""
+FINAL = frozenset(("ERR", "WRONGTYPE", "NOGROUP"))
+"""Codes of refusals that would come again. NOGROUP is no error: the worker's stream went with its record."""
 
 
 class Answer(NamedTuple):
@@ -104,15 +106,19 @@ class Sender:
             connection.close()
             logger.debug("not sent; trying again", extra={"cause": str(error)})
             return False
-        refusal = next((reply for reply in replies if isinstance(reply, ReplyError) and reply.code in PASSING), None)
+        refusal = next((reply for reply in replies if isinstance(reply, ReplyError) and reply.code not in FINAL), None)
         if (refusal is not None) != self._refused:
             self._refused = refusal is not None
             if refusal is not None:
-                logger.warning("Redis refuses what the worker reports; trying again", extra={"cause": str(refusal)})
+                level = logging.WARNING if refusal.code in PASSING else logging.ERROR
+                logger.log(level, "Redis refuses what the worker reports; trying again", extra={"cause": str(refusal)})
             else:
                 logger.info("Redis takes again what the worker reports")
         if refusal is not None:
             return False
+        for reply in replies:
+            if isinstance(reply, ReplyError) and reply.code != "NOGROUP":
+                logger.error("Redis does not take what the worker reports; it is lost", extra={"cause": str(reply)})
         if then is not None:
             answer = Answer(replies, sent_at, time.perf_counter() - began)
             self._call(lambda: then(answer))

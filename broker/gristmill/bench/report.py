@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from gristmill.bench.figures import ROLES, Figures
+from gristmill.cli.tables import titled
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 COMMANDS_SHOWN = 12
 
@@ -35,12 +36,8 @@ def render(figures: Figures, console: Console) -> None:
     )
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-
-
 def _comparison(figures: Figures) -> Table:
-    table = _table(f"{figures.tasks:,} no-op tasks, {figures.workers} workers, append-only file on")
+    table = titled(f"{figures.tasks:,} no-op tasks, {figures.workers} workers, append-only file on")
     table.add_column("")
     for name in ("gristmill", "process pool", "ratio"):
         table.add_column(name, justify="right")
@@ -58,7 +55,7 @@ def _comparison(figures: Figures) -> Table:
 
 
 def _cpu(figures: Figures) -> Table:
-    table = _table("CPU per task of the submit loop: µs")
+    table = titled("CPU per task of the submit loop: µs")
     cpu = figures.cpu_us_per_task
     for role in (*ROLES, "together"):
         table.add_column(role, justify="right")
@@ -67,7 +64,7 @@ def _cpu(figures: Figures) -> Table:
 
 
 def _commands(figures: Figures) -> Table:
-    table = _table("Where Redis spent it (commands inside a script count for evalsha too)")
+    table = titled("Where Redis spent it (commands inside a script count for evalsha too)")
     table.add_column("command")
     table.add_column("calls per task", justify="right")
     table.add_column("µs per task", justify="right")

@@ -76,9 +76,9 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def epilog(*examples: str) -> str:
-    """The end of a command's help: worked examples, one a line."""
-    return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+def epilog(*examples: str, note: str = "") -> str:
+    """The end of a command's help: worked examples, one a line; before them what else is to be said."""
+    return (f"{note}\n\n" if note else "") + "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
 
 
 @click.group(

@@ -14,8 +14,7 @@ from gristmill.cli import epilog, exits
         "gristmill bench                           10,000 tasks, 2 workers",
         "gristmill bench --tasks 100000 --reps 3",
         "gristmill bench --json > before.json      to compare with later",
-        "",
-        "Exit codes: 0 measured, and every value was right; 4 a task gave a wrong value or none; 130 interrupted.",
+        note="Exit codes: 0 measured, and every value was right; 4 a task gave a wrong value or none; 130 interrupted.",
     )
 )
 @click.option(

@@ -32,8 +32,7 @@ REASON_LENGTH = 300
         "gristmill cancel k3JxQm9aTz.0000042",
         "gristmill cancel k3JxQm9aTz.0000042 k3JxQm9aTz.0000043 --reason 'wrong input'",
         "gristmill tasks --state running --json | jq -r '.rows[].task' | xargs gristmill cancel",
-        "",
-        "Exit codes: 0 canceled, or ended before; 1 some go on; 2 wrong usage; 3 Redis cannot be reached;",
+        note="Exit codes: 0 canceled, or ended before; 1 some go on; 2 wrong usage; 3 Redis cannot be reached; "
         "6 nobody knows some of them, and the others are canceled.",
     )
 )

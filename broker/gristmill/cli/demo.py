@@ -22,8 +22,7 @@ if TYPE_CHECKING:
         "gristmill demo --path ~/src/shop   measure the .py files of another folder",
         "gristmill demo --keep              and look around afterwards: page, status, redis-cli",
         "gristmill demo --json > found.json",
-        "",
-        "Exit codes: 0 all is right; 4 a task failed, or the serial run differs; 130 interrupted.",
+        note="Exit codes: 0 all is right; 4 a task failed, or the serial run differs; 130 interrupted.",
     )
 )
 @click.option(

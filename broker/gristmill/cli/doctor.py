@@ -19,8 +19,7 @@ COLOURS = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
     epilog=epilog(
         "gristmill doctor --redis redis://localhost:6379/0",
         "gristmill doctor --json | jq '.findings[] | select(.level != \"OK\")'",
-        "",
-        "Exit codes: 0 nothing failed; 3 Redis cannot be reached; 5 something must be put right.",
+        note="Exit codes: 0 nothing failed; 3 Redis cannot be reached; 5 something must be put right.",
     )
 )
 @options(Settings)
@@ -29,7 +28,7 @@ def command(settings: Settings, as_json: bool) -> int:
     """Check Redis and the installation in it, and say what to do.
 
     Looks at version, persistence, eviction policy, memory, clocks, latency and scripts, and at what the dead left
-    behind. Changes nothing.
+    behind. Loads the schedulers' scripts into Redis's script cache, as they do; changes nothing else.
     """
     from gristmill.doctor import examine
 

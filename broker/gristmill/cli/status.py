@@ -25,8 +25,7 @@ TASKS_READ = 1
         "gristmill status --watch",
         "gristmill status --json | jq .overview.counts.states.running",
         "gristmill status --json | jq -e '.overview.alerts == []'      0 when all is well",
-        "",
-        "Exit codes: 0 Redis answered; 2 wrong usage; 3 Redis cannot be reached.",
+        note="Exit codes: 0 Redis answered; 2 wrong usage; 3 Redis cannot be reached.",
     )
 )
 @options(Settings)

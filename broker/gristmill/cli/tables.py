@@ -12,6 +12,7 @@ from gristmill.logs import escape
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table as RichTable
 
 COLOURS = {
     "inactive": "bright_black",
@@ -71,6 +72,15 @@ class Table:
         for row in self.rows:
             table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
         return table
+
+
+def titled(title: str) -> RichTable:
+    """An empty table of a report: a title above, columns side by side, no lines."""
+    from rich.table import Table as RichTable
+
+    return RichTable(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
 
 
 def show(pieces: Sequence[str | Table]) -> None:

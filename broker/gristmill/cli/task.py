@@ -22,8 +22,7 @@ MOMENTS = ("submitted", "assigned")
     epilog=epilog(
         "gristmill task k3JxQm9aTz.0000042",
         "gristmill task k3JxQm9aTz.0000042 --json | jq -r .state",
-        "",
-        "Exit codes: 0 shown; 2 wrong usage; 3 Redis cannot be reached; 6 nobody knows the task.",
+        note="Exit codes: 0 shown; 2 wrong usage; 3 Redis cannot be reached; 6 nobody knows the task.",
     )
 )
 @options(Settings)

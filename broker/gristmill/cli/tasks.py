@@ -17,8 +17,7 @@ STATES = [state.value for state in State if state in ACTIVE or state in TERMINAL
         "gristmill tasks                                   what changed last",
         "gristmill tasks --state failed --limit 100        the newest failures",
         "gristmill tasks --function prices --json          tasks whose function's name has `prices` in it",
-        "",
-        "Exit codes: 0 Redis answered; 2 wrong usage; 3 Redis cannot be reached.",
+        note="Exit codes: 0 Redis answered; 2 wrong usage; 3 Redis cannot be reached.",
     )
 )
 @options(Settings)

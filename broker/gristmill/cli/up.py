@@ -125,10 +125,12 @@ def _announce(cluster: LocalCluster) -> None:
     if cluster.redis and cluster.redis.port_address:
         click.echo(f"  Redis  {cluster.redis.port_address}")
     click.echo(f"  Redis  {hide_password(cluster.address)}")
-    click.echo("Submit to it from another terminal after:")
-    click.echo(f"  export GRISTMILL_REDIS={hide_password(cluster.address)}")
+    # Of a given Redis the user has the address, which may hold a password that does not belong on a screen.
+    lines = [f"  export GRISTMILL_REDIS={cluster.address}"] if cluster.redis else []
     if cluster.namespace != "default":
-        click.echo(f"  export GRISTMILL_NAMESPACE={cluster.namespace}")
+        lines.append(f"  export GRISTMILL_NAMESPACE={cluster.namespace}")
+    if lines:
+        click.echo("\n".join(("Submit to it from another terminal after:", *lines)))
     click.echo("Ctrl-C ends all of it.")
 
 

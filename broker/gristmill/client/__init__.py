@@ -2,13 +2,17 @@
 
 client.py      the API: submit, map, starmap, gather, cancel
 options.py     what may differ from task to task
-future.py      the futures, and why they need no lock of their own until somebody waits
+future.py      the futures: what `concurrent.futures` promises
+gate.py        their lock, and why they need none until somebody waits
 serializer.py  a call becomes bytes; futures in it become dependencies
 functions.py   each function is serialised once, and again when it has changed
 batches.py     calls become the bodies of requests (pure)
 outbox.py      what waits to be sent, and what one write holds
 inbox.py       what the schedulers tell: outcomes, refusals, what is missing
-session.py     one registration: connections, the I/O thread, recovery after losses
+session.py     one client's life with Redis: its connections, who sends when, what is unfinished
+courier.py     the I/O thread: its turns, and the reading of the inbox
+recovery.py    how a client registers, and comes back to its record after a loss
+fetching.py    large values are fetched when somebody looks at them
 """
 
 from __future__ import annotations

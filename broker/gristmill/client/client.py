@@ -25,6 +25,8 @@ MAP_SLICE = 1000
 
 CONNECT_SECONDS = 30.0
 LEASE_SECONDS = 120.0
+LONGEST_LEASE_SECONDS = 10_000_000
+"""What the schedulers take at most: a registration with more would never be answered."""
 
 
 class Cluster(Protocol):
@@ -275,8 +277,11 @@ class Client(Calls):
                 "expected the address of Redis; got none, and this is not inside a task: give Client an address such "
                 "as 'redis://localhost:6379/0' or a LocalCluster, or set the environment variable GRISTMILL_REDIS"
             )
-        if not lease_seconds >= 1:
-            raise SettingError(f"expected lease_seconds of at least 1; got {lease_seconds!r}")
+        if not 1 <= lease_seconds <= LONGEST_LEASE_SECONDS:
+            raise SettingError(
+                f"expected lease_seconds to be a finite number from 1 to {LONGEST_LEASE_SECONDS:,}; "
+                f"got {lease_seconds!r}; give such a number, or leave it out"
+            )
         if when_full not in ("raise", "wait"):
             raise SettingError(f"expected when_full to be 'raise' or 'wait'; got {when_full!r}")
         self._settings = {

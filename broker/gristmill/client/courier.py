@@ -12,10 +12,10 @@ import os
 import select
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gristmill.client import recovery
-from gristmill.client.future import Future
 from gristmill.client.outbox import OPEN
 from gristmill.errors import ConnectionLostError, RedisRefusedError, TaskLostError
 from gristmill.store.connection import BLOCK_MILLISECONDS, REPLY_TIMEOUT_SECONDS, ReplyError, pack
@@ -35,6 +35,8 @@ INTAKE_POLL_SECONDS = 0.1
 """How often the record is read while too many batches are unapplied, and the intake while it is closed."""
 RECORD_SECONDS = 1.5
 """While tasks are unfinished and nothing comes, the record is looked at this often."""
+HELD_SECONDS = 0.05
+"""While somebody holds the gate of a future that is to be settled, it is tried this often."""
 INBOX_ENTRIES = 64
 TRIM_WITH_WRITE = 16
 TRIM_WITH_READ = 64
@@ -93,14 +95,18 @@ class Courier:
             os.close(write)
             os.close(self._wake_read)
 
-    def work_until(self, future: Future, timeout: float | None) -> None:
-        """Take turns until the future is done (I/O thread only)."""
+    def work_until(self, holds: Callable[[], bool], timeout: float | None) -> bool:
+        """Take turns until it holds (I/O thread only). Answers whether it does: not when the time is over, and not
+        when the session stops, for then no turn can bring it about.
+        """
+        session = self.session
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not future.done() and not self.session.stopping.is_set():
+        while not holds():
             left = BLOCK_MILLISECONDS / 1000 if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                return
+            if left <= 0 or session.stopping.is_set() or session.state is CLOSED:
+                return False
             self._turn_safely(left)
+        return True
 
     # --- the thread ---------------------------------------------------------------------------------------
 
@@ -108,7 +114,7 @@ class Courier:
         session = self.session
         while not session.stopping.is_set():
             self._turn_safely(BLOCK_MILLISECONDS / 1000)
-            if session.owner_gone and not session.unfinished:
+            if session.owner_gone and not session.unfinished and not session.inbox.large_values:
                 break
         try:
             self._say_goodbye()
@@ -189,6 +195,7 @@ class Courier:
             if session.write is None:
                 self._send(now)
         self._settle_unsent()
+        session.inbox.settle_held()
         self._look_after(now)
 
     def _patience(self, now: float, longest: float) -> float:
@@ -199,6 +206,8 @@ class Courier:
             if outbox.waiting and not outbox.may_send_tasks and not outbox.urgent:
                 return UNAPPLIED_POLL_SECONDS if outbox.intake == OPEN else INTAKE_POLL_SECONDS
             return 0.0
+        if session.inbox.held:
+            longest = min(longest, HELD_SECONDS)
         beat = outbox.last_write + session.lease_seconds / 3 - now
         return max(0.0, min(longest, beat))
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import itertools
 import pickle
 import sys
 import types
@@ -304,7 +303,6 @@ class Functions:
         """By id of a function that is serialised each time: keeps its object alive as long as it lives itself."""
         self._contents: weakref.WeakValueDictionary[tuple[str, bytes], FunctionObject] = weakref.WeakValueDictionary()
         self._recent: deque[FunctionObject] = deque(maxlen=RECENT_FUNCTIONS)
-        self.numbers = itertools.count(1)
 
     def get(self, function: Callable[..., Any]) -> FunctionObject:
         """The function's object; serialises it when it must. Raises SerializationError or TypeError."""

@@ -137,8 +137,8 @@ class Future(concurrent.futures.Future[Any]):
         def _done_callbacks(self) -> list[Callable[[Future], object]]:
             return self._condition.callbacks
 
-    def _settle(self, state: str) -> bool:
-        """Make the outcome, which has been stored before, the final one. Returns whether callbacks wait to be run.
+    def _settle(self, state: str, patience: float = -1.0) -> bool:
+        """Make the outcome, which has been stored before, the final one. Answers as `_open`.
 
         Called by whoever has taken the future out of the table of unfinished tasks, and by nobody else.
         """
@@ -146,22 +146,27 @@ class Future(concurrent.futures.Future[Any]):
             found = self._gate
             if found is None:
                 self._state = state
-                return False
-        self._open(found, state)
-        return bool(found.callbacks)
+                return True
+        return self._open(found, state, patience)
 
-    def _open(self, found: Gate, state: str) -> None:
-        """Settle a future for which somebody waits, or has waited."""
-        with found:
+    def _open(self, found: Gate, state: str, patience: float = -1.0, *, force: bool = False) -> bool:
+        """Settle a future for which somebody waits, or has waited. Answers False when the gate was held for longer
+        than `patience` seconds (-1: no limit); with `force` it is settled without the gate then: see `gate`.
+        """
+        mine = found.acquire(timeout=patience)
+        if not mine and not force:
+            return False
+        try:
             self._state = state
-            for waiter in found.waiters:
-                if state is CANCELLED:
-                    waiter.add_cancelled(self)
-                elif self._failed:
-                    waiter.add_exception(self)
-                else:
-                    waiter.add_result(self)
-            found.notify_all()
+            tell = "add_cancelled" if state is CANCELLED else "add_exception" if self._failed else "add_result"
+            for waiter in tuple(found.waiters):
+                getattr(waiter, tell)(self)
+            if mine:
+                found.notify_all()
+        finally:
+            if mine:
+                found.release()
+        return True
 
     def _forget_call(self) -> None:
         """The call is needed no more: it will not be sent again."""
@@ -189,13 +194,12 @@ class Future(concurrent.futures.Future[Any]):
     def _await(self, timeout: float | None) -> None:
         """Wait for the outcome; raises CancelledError or TimeoutError."""
         session = self._session
-        if session is not None and self._state is RUNNING:
-            session.before_wait(self, timeout)
-        condition = self._condition
-        with condition:
-            if self._state is RUNNING:
-                condition.wait(timeout)
-            state = self._state
+        if self._state is RUNNING and (session is None or not session.before_wait(self, timeout)):
+            condition = self._condition
+            with condition:
+                if self._state is RUNNING:
+                    condition.wait(timeout)
+        state = self._state
         if state is CANCELLED:
             raise CancelledError
         if state is RUNNING:

@@ -14,6 +14,11 @@ or has left its mark among the waiters) and notifies; or the outcome decides fir
 state instead of a gate. `deciding` makes these two the only orders. The payload is stored before, so that whoever
 sees a final state sees the outcome too.
 
+A gate may be held for good: `wait` and `as_completed` take all gates in a loop, and Ctrl-C in the middle of it leaves
+those locked that it had. Only the thread that was interrupted can still take them. So the I/O thread never insists
+on a gate: it tries again later, and at the end of a session it settles the future without. Who entered at that moment
+might then miss the outcome, but in time only a gate that nobody will ever release is passed by.
+
 Nothing else is locked inside `deciding`. It is reentrant: the garbage collector may run anybody's `__del__` there.
 
 (`future.__dict__.setdefault` could decide without a lock. But CPython 3.11 corrupts memory when two threads ask for an

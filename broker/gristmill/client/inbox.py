@@ -7,7 +7,9 @@ changes nothing: after a lost connection the inbox is read from its beginning.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -27,18 +29,29 @@ logger = logging.getLogger(__name__)
 RESENDS = 5
 """A task is sent again so often for something that is missing; then it is lost."""
 
+GATE_SECONDS = 0.05
+"""So long the I/O thread waits for a gate that somebody holds; then it sees to the others first."""
+END_SECONDS = 0.5
+"""At the end of a session it waits for all gates together so long."""
+
 
 class LargeValue:
     """A value or failure that lies in Redis; when nobody needs it any more, it may go there too."""
 
-    __slots__ = ("object_id", "registration", "released")
+    __slots__ = ("live", "object_id", "registration", "released")
 
-    def __init__(self, object_id: str, registration: int, released: deque[tuple[str, int, int]]) -> None:
+    def __init__(
+        self, object_id: str, registration: int, released: deque[tuple[str, int, int]], live: set[int]
+    ) -> None:
         self.object_id = object_id
         self.registration = registration
         self.released = released
+        self.live = live
+        live.add(id(self))
 
     def __del__(self) -> None:
+        # In any thread, perhaps in the middle of a garbage collection: both are atomic and take no lock.
+        self.live.discard(id(self))
         self.released.append((self.object_id, 0, self.registration))
 
 
@@ -50,6 +63,10 @@ class Inbox:
         self.unfinished = session.unfinished
         self.callbacks: deque[Future] = deque()
         """Settled futures whose callbacks are still to be run: after everything that came with them is settled."""
+        self.held: deque[tuple[Future, str]] = deque()
+        """Futures that are to be settled and whose gate somebody holds, with their final state."""
+        self.large_values: set[int] = set()
+        """Large values that somebody may still look at, by `id`: they go with the session, so it must stay."""
         self.registered = 0
         """The registration that was confirmed last."""
         self.ended = ""
@@ -103,14 +120,11 @@ class Inbox:
                 else:
                     waited_for.append((future, final))
         for future, final in waited_for:
-            assert future._gate is not None
-            future._open(future._gate, final)
-            if future._gate.callbacks:
-                self.callbacks.append(future)
+            self._settle(future, final)
 
     def _large(self, object_id: str) -> LargeValue:
         outbox = self.session.outbox
-        return LargeValue(object_id, outbox.registration, outbox.functions.released)
+        return LargeValue(object_id, outbox.registration, outbox.functions.released, self.large_values)
 
     def _unsuccessful(self, future: Future, row: list[Any]) -> str:
         """Prepare a failed or cancelled outcome; returns the future's final state."""
@@ -146,10 +160,13 @@ class Inbox:
         if self.unfinished.pop(future._number, None) is not None:
             self._end(future, CANCELLED)
 
-    def end_canceled_number(self, number: int) -> None:
-        """The same by number; harmless when it is settled."""
-        if future := self.unfinished.get(number):
+    def end_all(self, futures: Iterable[Future]) -> None:
+        """The session ends: these end as cancelled, and whoever holds a gate is not waited for any longer."""
+        for future in futures:
             self.end_canceled(future)
+        deadline = time.monotonic() + END_SECONDS
+        while self.held:
+            self._settle_held(max(0.0, deadline - time.monotonic()), force=True)
 
     def follow(self, future: Future, dependency: Future) -> None:
         """End a task as its dependency ended, which has no value."""
@@ -163,7 +180,31 @@ class Inbox:
     def _end(self, future: Future, state: str) -> None:
         future._id = future.task_id  # the session's id may change
         future._forget_call()
-        if future._settle(state):
+        self._settle(future, state)
+
+    # --- gates that are held ------------------------------------------------------------------------------
+
+    def _settle(self, future: Future, state: str) -> None:
+        # One that is held may be held by an interrupted `as_completed`, and then thousands are: no more patience.
+        if not future._settle(state, 0.0 if self.held else GATE_SECONDS):
+            self.held.append((future, state))
+        elif future._gate is not None and future._gate.callbacks:
+            self.callbacks.append(future)
+
+    def settle_held(self) -> None:
+        """Try those again whose gate was held."""
+        for _ in range(len(self.held)):
+            self._settle_held(0.0, force=False)
+
+    def _settle_held(self, patience: float, *, force: bool) -> None:
+        try:
+            future, state = self.held.popleft()
+        except IndexError:  # at the end of a session a caller may be here too
+            return
+        assert future._gate is not None
+        if not future._open(future._gate, state, patience, force=force):
+            self.held.append((future, state))
+        elif future._gate.callbacks:
             self.callbacks.append(future)
 
     # --- what has to be sent again ------------------------------------------------------------------------

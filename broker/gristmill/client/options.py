@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,8 @@ from typing import Any
 from gristmill.protocol.kinds import PRIORITY_LIMIT
 from gristmill.protocol.payloads import qualified_name
 
+LONGEST_MILLISECONDS = 100_000_000_000
+"""Three years: what is longer is cut to this."""
 _CAPABILITY = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 
 
@@ -72,6 +75,10 @@ def _whole(name: str, value: int, least: int, most: int) -> int:
 
 
 def _milliseconds(name: str, seconds: float, least: int) -> int:
-    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds * 1000 >= least:
-        raise ValueError(f"expected {name} to be seconds, at least {least / 1000:g}; got {seconds!r}")
-    return min(round(seconds * 1000), 100_000_000_000)
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not number or not seconds * 1000 >= least or seconds == math.inf:
+        raise ValueError(
+            f"expected {name} to be a finite number of seconds, at least {least / 1000:g}; got {seconds!r}; "
+            "give such a number, or leave it out"
+        )
+    return round(min(seconds * 1000, LONGEST_MILLISECONDS))  # cut before it is rounded: the product may be infinite

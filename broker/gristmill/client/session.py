@@ -31,6 +31,7 @@ import time
 
 from gristmill._version import __version__
 from gristmill.client.courier import BUSY, CLOSED, IDLE, LONE, Courier
+from gristmill.client.fetching import Fetcher
 from gristmill.client.future import Future
 from gristmill.client.inbox import Inbox, LargeValue
 from gristmill.client.options import lane_of
@@ -39,20 +40,16 @@ from gristmill.client.recovery import establish, new_client_id
 from gristmill.errors import (
     ClientClosedError,
     ConnectionLostError,
-    MissingObjectError,
     QueueFullError,
     RedisRefusedError,
 )
 from gristmill.protocol.keys import Keys
-from gristmill.protocol.payloads import read_object
-from gristmill.store.connection import Connection, ReplyError, backoff
+from gristmill.store.connection import Connection, ReplyError
 
 WAITING_TASKS = 20_000
 WAITING_BYTES = 64 << 20
 """So much waits to be sent at most; then `submit` waits."""
 DISCONNECT_SECONDS = 5.0
-FETCH_SECONDS = 60.0
-"""How long fetching a large value may go on trying while Redis cannot be reached."""
 
 CLOSED_TEXT = "the client is closed: make a new one"
 
@@ -87,7 +84,7 @@ class Session:
         self.forked = False
         """This is the copy of a session in a forked process: its I/O thread does not exist here."""
         self.owner_gone = False
-        """Nobody can submit any more: the session ends with its last unfinished task."""
+        """Nobody can submit any more: the session ends when no task is unfinished and no large value unread."""
         self.stopping = threading.Event()
         self.unfinished: dict[int, Future] = {}
         """Tasks without an outcome, by number. Who takes one out settles it."""
@@ -110,8 +107,7 @@ class Session:
         self.commands = Connection(address, name=f"gristmill-client-{self.client_id}")
         self.reading = Connection(address, name=f"gristmill-inbox-{self.client_id}")
         self._callers_send = not address.startswith("rediss://")
-        self._fetch_lock = threading.Lock()
-        self._fetching = Connection(address, name=f"gristmill-fetch-{self.client_id}")
+        self._fetcher = Fetcher(self)
         self.courier = Courier(self)
         try:
             establish(self, connect_timeout)
@@ -192,8 +188,7 @@ class Session:
 
     def _refuse_late(self) -> None:
         """A task was queued while the session ended: nobody else will settle it."""
-        for number in list(self.unfinished):
-            self.inbox.end_canceled_number(number)
+        self.inbox.end_all(list(self.unfinished.values()))
         raise ClientClosedError(self.refusal or CLOSED_TEXT)
 
     def hand_over(self) -> None:
@@ -255,15 +250,18 @@ class Session:
         self.check_fork()
         last = next(reversed(self.unfinished.values()), None)
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self.progress:
+        with self.lock:
             batch = self.outbox.last
             self._hand_over()
 
-            def answered() -> bool:
-                if last is not None and not last.done():
-                    return bool(last._batch) and self.acknowledged >= last._batch
-                return self.acknowledged >= batch
+        def answered() -> bool:
+            if last is not None and not last.done():
+                return bool(last._batch) and self.acknowledged >= last._batch
+            return self.acknowledged >= batch
 
+        if self.courier.is_this_thread():  # a callback: nobody else would make progress
+            return self.courier.work_until(answered, timeout) or self.stopping.is_set() or self.state is CLOSED
+        with self.progress:
             while not answered() and self.state is not CLOSED:
                 left = 1.0 if deadline is None else deadline - time.monotonic()
                 if left <= 0:
@@ -279,37 +277,20 @@ class Session:
         self.outbox.cancels.extend(futures)
         self.hand_over()
 
-    def before_wait(self, future: Future, timeout: float | None) -> None:
-        """A thread is about to wait for a future. If it is the I/O thread, in a callback, it works on instead."""
+    def before_wait(self, future: Future, timeout: float | None) -> bool:
+        """A thread is about to wait for a future. If it is the I/O thread, in a callback, it works on instead, and
+        the answer is True: it must not wait any more then, for nobody else would settle the future.
+        """
         self.check_fork()
-        if self.courier.is_this_thread():
-            self.courier.work_until(future, timeout)
+        if not self.courier.is_this_thread():
+            return False
+        if not self.courier.work_until(future.done, timeout) and self.stopping.is_set():
+            self.inbox.end_all([future])
+        return True
 
     def fetch(self, payload: LargeValue) -> bytes:
         """The bytes of a large value or failure; raises MissingObjectError or ConnectionLostError."""
-        self.check_fork()
-        deadline = time.monotonic() + FETCH_SECONDS
-        failures = 0
-        while True:
-            try:
-                with self._fetch_lock:
-                    if not self._fetching.connected:
-                        self._fetching.connect()
-                    return read_object(self._fetching, self.keys, payload.object_id)
-            except MissingObjectError as error:
-                if self.state is not CLOSED:
-                    raise
-                raise MissingObjectError(
-                    f"{error}; the client was closed before this large value was looked at: call result() before"
-                ) from None
-            except (ConnectionLostError, ReplyError):
-                failures += 1
-                if self.state is CLOSED or time.monotonic() + backoff(failures) > deadline:
-                    raise
-            except BaseException:
-                self._fetching.close()  # interrupted: replies may still come
-                raise
-            time.sleep(backoff(failures))
+        return self._fetcher.fetch(payload)
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -329,7 +310,7 @@ class Session:
         self.courier.join(DISCONNECT_SECONDS)
 
     def abandon(self) -> None:
-        """Nobody holds the client any more: leave when the last unfinished task is done; does not wait."""
+        """Nobody holds the client any more: leave when nothing is left to come; does not wait."""
         if not self.forked and not self.stopping.is_set():
             self.owner_gone = True
             self.courier.wake()
@@ -342,17 +323,14 @@ class Session:
                 self.refusal = CLOSED_TEXT
             self.progress.notify_all()
         self.close_connections()
-        for number in list(self.unfinished):
-            self.inbox.end_canceled_number(number)
+        self.inbox.end_all(list(self.unfinished.values()))
         _open_sessions.discard(self)
 
     def close_connections(self) -> None:
         """Close all three."""
         self.commands.close()
         self.reading.close()
-        if self._fetch_lock.acquire(blocking=False):  # else somebody is reading a large value, and may finish
-            self._fetching.close()
-            self._fetch_lock.release()
+        self._fetcher.close()
 
     def facts(self) -> dict[str, object]:
         """What a registration says about this client."""

@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
+from gristmill.cli.tables import titled
 from gristmill.demo.files import SourceFile, Sources
 from gristmill.demo.job import Work
 from gristmill.demo.measure import MOST_COMPLEX_KEPT, PackageReport, RankedFunction, most_complex
 from gristmill.logs import escape
+from gristmill.snapshot.formats import worker_name
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 PACKAGES_SHOWN = 10
 FAILURES_SHOWN = 20
@@ -77,14 +79,6 @@ class Report:
         return self.work.tasks / self.work.seconds if self.work.seconds else 0.0
 
 
-def worker_label(worker: str) -> str:
-    """A worker as people know it: its name when it has one, else its process; the id is `host|pid|name|random`."""
-    parts = worker.split("|")
-    if len(parts) != 4:
-        return worker
-    return parts[2] or f"pid {parts[1]}"
-
-
 def as_json(report: Report) -> dict[str, Any]:
     """What `--json` prints."""
     shown = _shown(report.sources.files)
@@ -138,7 +132,7 @@ def render(report: Report, console: Console) -> None:
         Text(f"{report.work.tasks:,} tasks in {report.work.seconds:.1f} s: {report.tasks_per_s:,.0f} tasks a second")
     )
     for worker, count in sorted(report.work.workers.items()):
-        console.print(Text(f"  worker {worker_label(worker)}: {count:,} tasks"), soft_wrap=True)
+        console.print(Text(f"  worker {worker_name(worker)}: {count:,} tasks"), soft_wrap=True)
     if report.verification:
         _render_verification(report, report.verification, console)
 
@@ -172,7 +166,7 @@ def _packages_table(packages: Mapping[str, PackageReport]) -> Table:
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = titled(title)
     for name in columns:
         table.add_column(
             name,

@@ -15,12 +15,18 @@ from typing import NamedTuple
 
 NAMESPACE_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 ID_PATTERN = re.compile(r"[A-Za-z0-9_.|-]{1,200}\Z")
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_.-]")
 
 GROUP_SCHEDULERS = "schedulers"
 GROUP_PROCESSORS = "processors"
 
 CHUNK_BYTES = 1 << 20
 """Objects are cut into strings of this size: a longer one would hold up every other client of Redis."""
+
+
+def host_part(hostname: str) -> str:
+    """A hostname as the ids of its workers begin with it: host|pid|name|random."""
+    return _NOT_IN_IDS.sub("-", hostname)[:64] or "host"
 
 
 def check_namespace(namespace: str) -> str:

@@ -7,22 +7,20 @@ import signal
 import click
 
 from gristmill import owner
-from gristmill.cli import run
+from gristmill.cli import epilog, run
 from gristmill.logs import setup
 from gristmill.scheduler.loop import Loop
 from gristmill.settings import SchedulerSettings, options
 
-EPILOG = """\b
-Examples:
-  gristmill scheduler --redis redis://localhost:6379/0
-  gristmill scheduler --redis redis://localhost:6379/0 --namespace research
-  GRISTMILL_REDIS=rediss://user:secret@redis.example:6380/0 gristmill scheduler --log-format json
-
-Start as many as you like: they share the work, and any of them may be killed at any time.
-"""
+EPILOG = epilog(
+    "gristmill scheduler --redis redis://localhost:6379/0",
+    "gristmill scheduler --redis redis://localhost:6379/0 --namespace research",
+    "GRISTMILL_REDIS=rediss://user:secret@redis.example:6380/0 gristmill scheduler --log-format json",
+    note="Start as many as you like: they share the work, and any of them may be killed at any time.",
+)
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @options(SchedulerSettings)
 def command(settings: SchedulerSettings) -> None:
     """Run one scheduler replica until SIGTERM or SIGINT."""

@@ -12,6 +12,7 @@ import psutil
 
 from gristmill._version import __version__
 from gristmill.protocol.kinds import VERSION
+from gristmill.protocol.limits import intake_limit
 from gristmill.scheduler.controller import Controller, Duty, Replica
 from gristmill.store.connection import ReplyError, pack
 
@@ -19,10 +20,6 @@ PERIOD_SECONDS = 1.0
 RECORD_SECONDS = 15
 """How long the record of a replica outlives its last report."""
 KEPT_CHANGES = 100_000
-RESERVE_SHARE = 0.15
-RESERVE_BYTES = 32 << 20
-"""So much of maxmemory is kept free for outcomes and cancels, the greater of the two, but never more than half:
-a full Redis refuses those as well. 32 MiB is several clients' batches that are on their way when the intake closes."""
 
 
 class Reporter:
@@ -82,7 +79,7 @@ def withdraw(replica: Replica) -> None:
 
 def intake_state(waiting: int, max_waiting: int, used_bytes: int, max_bytes: int) -> str:
     """`open`, or the reason why new tasks are refused. Pure."""
-    limit = max_bytes - max(RESERVE_SHARE * max_bytes, min(RESERVE_BYTES, max_bytes / 2))
+    limit = intake_limit(max_bytes)
     if max_bytes and used_bytes > limit:
         return f"Redis uses {used_bytes} bytes; of its maxmemory of {max_bytes} new tasks may fill {limit:.0f}"
     if max_waiting and waiting >= max_waiting:

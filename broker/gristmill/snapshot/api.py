@@ -6,7 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gristmill.protocol.keys import ID_PATTERN, Keys
-from gristmill.snapshot.fleet import read_clients, read_schedulers, read_worker, read_workers, redis_now
+from gristmill.snapshot.fleet import (
+    read_clients,
+    read_schedulers,
+    read_worker,
+    read_workers,
+    read_workers_of,
+    redis_now,
+)
 from gristmill.snapshot.health import alerts, read_counts, read_intake, read_lanes, read_queues, read_redis
 from gristmill.snapshot.reading import REPLY_TIMEOUT_SECONDS, Command, Reader, Reading, sure, text, together
 from gristmill.snapshot.records import (
@@ -79,6 +86,11 @@ class Snapshot:
         found: WorkerPage = self._one(
             read_workers(self.keys, page=page, per_page=per_page, sort=sort, descending=descending, also=also)
         )
+        return found
+
+    def workers_of(self, hostname: str) -> tuple[Worker, ...]:
+        """The workers of one host."""
+        found: tuple[Worker, ...] = self._one(read_workers_of(self.keys, hostname))
         return found
 
     def worker(self, worker: str) -> Worker | None:

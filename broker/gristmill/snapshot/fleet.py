@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from gristmill.protocol.keys import GROUP_PROCESSORS, ID_PATTERN, Keys
+from gristmill.protocol.keys import GROUP_PROCESSORS, ID_PATTERN, Keys, host_part
 from gristmill.snapshot.reading import Command, Reading, decimal, number, or_else, pairs, short, sure, text
 from gristmill.snapshot.records import Client, Processor, Scheduler, Worker, WorkerPage
 
@@ -105,6 +105,17 @@ def read_workers(
         ids=tuple(ids),
         gone=tuple(worker for worker in rows if worker.worker not in known),
     )
+
+
+def read_workers_of(keys: Keys, hostname: str) -> Reading[tuple[Worker, ...]]:
+    """The workers of one host. All ids are read, however many there are, but only these records."""
+    time, members = yield [("TIME",), ("ZRANGE", keys.workers(), 0, -1)]
+    start = f"{host_part(hostname)}|"
+    ids = [worker for worker in map(text, sure(members)) if worker.startswith(start)][:SORTED_BY_FIGURE]
+    if not ids:
+        return ()
+    replies = yield [command for worker in ids for command in _worker_commands(keys, worker)]
+    return tuple(_workers(ids, replies, redis_now(time)))
 
 
 def read_worker(keys: Keys, worker: str) -> Reading[Worker | None]:

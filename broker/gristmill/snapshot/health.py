@@ -7,14 +7,15 @@ from typing import Any
 
 from gristmill.protocol.keys import REQUEST_STREAMS, Keys
 from gristmill.protocol.kinds import Request
+from gristmill.protocol.limits import NEARLY, intake_limit
 from gristmill.protocol.states import TRANSITIONS, Event, State
+from gristmill.snapshot.formats import size
 from gristmill.snapshot.reading import LONGEST_TEXT, Reading, number, or_else, sure, text
 from gristmill.snapshot.records import SHOWN_STATES, Alert, Counts, Intake, Lane, RedisFacts, Scheduler, WorkerPage
 
 LANES_LOOKED_AT = 200
 WORKERS_LOOKED_AT = 200
 """When a lane has no worker, the capabilities of so many are compared, to say which one is missing."""
-FULL_ENOUGH = 0.8
 BACKLOG_ALERT = 1_000
 """Request entries that wait; schedulers that keep up leave a handful."""
 
@@ -202,9 +203,10 @@ def _tasks(count: int) -> str:
 
 def _say_memory(redis: RedisFacts, say: Any) -> None:
     used, limit = redis.used_memory_bytes, redis.max_memory_bytes
-    if used and limit and used > FULL_ENOUGH * limit:
+    if used and limit and used > NEARLY * intake_limit(limit):
         say(
-            "error", "memory", f"Redis uses {100 * used // limit} % of the memory that it may use.",
+            "error", "memory",
+            f"Redis uses {size(used)} of {size(limit)}; above {size(intake_limit(limit))} new tasks are refused.",
             "Raise its maxmemory, or wait until tasks have finished.",
         )  # fmt: skip
     if redis.eviction_policy not in ("", "noeviction"):

@@ -31,6 +31,7 @@ from urllib.parse import quote
 
 from gristmill.errors import EmbeddedServerError
 from gristmill.owner import Lifeline
+from gristmill.ports import free_port
 
 SERVER_VARIABLE = "GRISTMILL_TEST_SERVER"
 """Environment variable that names the one server binary to use."""
@@ -221,9 +222,8 @@ class EmbeddedRedis:
             elif not os.path.isdir(self._home):
                 os.mkdir(self._home, 0o700)
             if self.port == 0:
-                self.port = _free_port()
+                self.port = free_port()
             try:
-                os.makedirs(self._data, mode=0o700, exist_ok=True)
                 lock = self._claim_directory()
                 self._lifeline = Lifeline()
                 try:
@@ -336,7 +336,14 @@ class EmbeddedRedis:
 
     def _claim_directory(self) -> int:
         """A lock that the server inherits: two servers in one folder would destroy each other's data."""
-        lock = os.open(os.path.join(self._data, "gristmill.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.makedirs(self._data, mode=0o700, exist_ok=True)
+            lock = os.open(os.path.join(self._data, "gristmill.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise EmbeddedServerError(
+                f"expected a data folder that can be made and written to; got {self._data} ({error.strerror}); "
+                "name another folder"
+            ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -352,9 +359,3 @@ def _log_end(process: subprocess.Popen[bytes]) -> str:
     """What the shell sends when the server has failed: the end of its log."""
     lines = process.stdout.read().decode(errors="replace").splitlines() if process.stdout else []
     return " / ".join(lines) or f"it left no log (exit code {process.returncode})"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

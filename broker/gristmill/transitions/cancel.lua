@@ -14,16 +14,17 @@ if client and redis.call('EXISTS', key_client(client)) == 1 and not batch_applie
 if not accept() then return 'duplicate' end
 count('requests:cancel', 1)
 local unknown = {}
+local reason = type(message.reason) == 'string' and message.reason ~= '' and cjson.encode(cut(message.reason, 300)) or nil
 for at, id in ipairs(message.tasks) do
   if at > 500 then
     local rest = {}
     for i = at, #message.tasks do rest[#rest + 1] = message.tasks[i] end
-    redis.call('XADD', key_continued(), '*', 'cancel', cjson.encode({ version = 1, tasks = rest, client = client or '' }))
+    redis.call('XADD', key_continued(), '*', 'cancel', cjson.encode({ version = 1, tasks = rest, client = client or '', reason = message.reason }))
     break
   end
   if is_id(id) and string.find(id, '^[^.]+%.%d+$') then
     -- A client cancels its own tasks only; a person any.
-    local known = (not client or split_id(id) == client) and cancel_task(id)
+    local known = (not client or split_id(id) == client) and cancel_task(id, reason)
     if not known then unknown[#unknown + 1] = tonumber(string.match(id, '%d+$')) end
   else
     quarantine('expected a task id', id)

@@ -1,0 +1,355 @@
+"""A Hypothesis state machine: random clients, workers and schedulers, requests applied late, in any order and twice.
+
+The model is small: which tasks were submitted, and which outcomes a worker has sent for the attempt that it held. After
+each settling all invariants hold; at the end everything is worked off, and every task has exactly one outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from gristmill.protocol.keys import Keys
+from gristmill.protocol.kinds import Request
+from gristmill.protocol.states import TERMINAL
+from support.database import Database, Entry
+from support.driver import CALL, FAILURE, LANE, LONG_CALL, Driver, PlayedClient, PlayedWorker
+from support.invariants import check_invariants
+from support.server import RedisServer
+
+GPU_LANE = f"gpu,{LANE}"
+WALKS = os.environ.get("GRISTMILL_TEST_WALKS")
+"""How many walks, each another one every time; without it there are a few, always the same."""
+
+STATUSES = ("success", "failed", "retry", "died")
+ANSWERS = ("canceled", "failed", "not_found")
+
+
+class LateDriver(Driver):
+    """A scheduler that may leave a request for later."""
+
+    def __init__(self, database: Database, keys: Keys) -> None:
+        super().__init__(database, keys)
+        self.late = False
+        self.waiting: list[tuple[str, Entry]] = []
+        self.applied: list[tuple[str, Entry]] = []
+
+    def apply_entry(self, stream: str, entry: Entry) -> str:
+        if self.late:
+            self.waiting.append((stream, entry))
+            return "applied"
+        word = super().apply_entry(stream, entry)
+        self.applied.append((stream, entry))
+        return word
+
+    def apply_waiting(self, index: int) -> None:
+        """Apply one of the requests that were left; one that is early is left again."""
+        stream, entry = self.waiting.pop(index % len(self.waiting))
+        if super().apply_entry(stream, entry) == "early":
+            self.waiting.append((stream, entry))
+        else:
+            self.applied.append((stream, entry))
+
+
+class Installation(RuleBasedStateMachine):
+    """Everybody who talks to Redis. No precondition asks what Redis has answered: that may depend on the time."""
+
+    server: RedisServer
+
+    @initialize()
+    def begin(self) -> None:
+        self.database = Database(self.server.address)
+        self.keys = Keys(f"walk-{secrets.token_hex(4)}")
+        self.driver = LateDriver(self.database, self.keys)
+        self.clients = [self.driver.client(), self.driver.client()]
+        self.gone: list[PlayedClient] = []
+        self.workers: list[PlayedWorker] = []
+        self.held: dict[str, list[Entry]] = {}
+        """Entries that processors of a worker have read and not answered."""
+        self.sent: list[tuple[PlayedWorker, list[Any]]] = []
+        """Outcomes that were sent before, to be sent again."""
+        self.numbers: dict[str, int] = {client.id: 0 for client in self.clients}
+        self.add_worker(processors=1, gpu=False)
+
+    # --- clients --------------------------------------------------------------------------------------------
+
+    @rule(
+        which=st.integers(0, 3),
+        count=st.integers(1, 8),
+        priority=st.sampled_from([0, 0, 0, 5, -5]),
+        lane=st.sampled_from([None, None, GPU_LANE]),
+        retries=st.sampled_from([0, 0, 1, 2]),
+        delay=st.sampled_from([0, 0, 60_000]),
+        long=st.booleans(),
+        needs=st.lists(st.integers(1, 12), max_size=3),
+    )
+    def submit(
+        self,
+        which: int,
+        count: int,
+        priority: int,
+        lane: str | None,
+        retries: int,
+        delay: int,
+        long: bool,
+        needs: list[int],
+    ) -> None:
+        client = self.clients[which % len(self.clients)]
+        first = self.numbers[client.id] + 1
+        self.numbers[client.id] += count
+        rows = []
+        for number in range(first, first + count):
+            options: dict[str, Any] = {"priority": priority, "retries": retries, "retry_delay_ms": delay}
+            if lane:
+                options["lane"] = lane
+            dependencies = sorted({number - back for back in needs if number - back >= 1})
+            if dependencies:
+                options["dependencies"] = [client.task(dependency) for dependency in dependencies]
+            rows.append([number, 0, LONG_CALL if long else CALL, options])
+        client.submit(*rows, after=client.batch if needs else 0)
+
+    @rule(which=st.integers(0, 3), chosen=st.lists(st.integers(1, 40), min_size=1, max_size=4))
+    def cancel(self, which: int, chosen: list[int]) -> None:
+        client = self.clients[which % len(self.clients)]
+        numbers = [number for number in chosen if number <= self.numbers[client.id]]
+        if numbers:
+            client.cancel(*numbers, after=client.batch)
+
+    @precondition(lambda self: len(self.clients) > 1)
+    @rule(which=st.integers(0, 3))
+    def disconnect(self, which: int) -> None:
+        client = self.clients.pop(which % len(self.clients))
+        self.gone.append(client)
+        client.disconnect(after=client.batch)
+
+    @precondition(lambda self: len(self.clients) < 3)
+    @rule()
+    def connect(self) -> None:
+        late, self.driver.late = self.driver.late, False
+        client = self.driver.client()
+        self.driver.late = late
+        self.clients.append(client)
+        self.numbers[client.id] = 0
+
+    # --- workers --------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.workers) < 4)
+    @rule(processors=st.integers(0, 3), gpu=st.booleans())
+    def add_worker(self, processors: int, gpu: bool) -> None:
+        late, self.driver.late = self.driver.late, False
+        capabilities = {LANE: -1, "gpu": 1} if gpu else {LANE: -1}
+        worker = self.driver.worker(processors, capabilities=capabilities)
+        self.driver.late = late
+        self.workers.append(worker)
+        self.held[worker.id] = []
+
+    def some_worker(self, which: int) -> PlayedWorker:
+        return self.workers[which % len(self.workers)]
+
+    @precondition(lambda self: self.workers)
+    @rule(which=st.integers(0, 3), processors=st.integers(0, 3), oldest=st.sampled_from([0, 0, 5000]))
+    def beat(self, which: int, processors: int, oldest: int) -> None:
+        self.some_worker(which).beat(processors, oldest_running_ms=oldest)
+
+    @precondition(lambda self: self.workers)
+    @rule(which=st.integers(0, 3), count=st.integers(1, 5), processor=st.integers(1, 2))
+    def read(self, which: int, count: int, processor: int) -> None:
+        worker = self.some_worker(which)
+        self.held[worker.id] += worker.read(count, processor)
+
+    @precondition(lambda self: self.workers)
+    @rule(
+        which=st.integers(0, 3),
+        index=st.integers(0, 9),
+        status=st.sampled_from(STATUSES),
+        ms=st.sampled_from([0.1, 50.0, 5000.0]),
+    )
+    def finish(self, which: int, index: int, status: str, ms: float) -> None:
+        worker = self.some_worker(which)
+        if not self.held[worker.id]:
+            return
+        entry = self.held[worker.id].pop(index % len(self.held[worker.id]))
+        row = self.row(worker, entry, status, ms)
+        self.sent.append((worker, row))
+        worker.send_outcomes(row)
+
+    @staticmethod
+    def row(worker: PlayedWorker, entry: Entry, status: str, ms: float = 1.0) -> list[Any]:
+        row = worker.row(entry.fields["task"], status, attempt=int(entry.fields["attempt"]), ms=ms)
+        if status != "success":
+            row[3] = FAILURE
+        return row
+
+    @rule(index=st.integers(0, 30))
+    def finish_again(self, index: int) -> None:
+        if self.sent:
+            worker, row = self.sent[index % len(self.sent)]
+            worker.send_outcomes(row)
+
+    @precondition(lambda self: self.workers)
+    @rule(which=st.integers(0, 3), index=st.integers(0, 9))
+    def give_back(self, which: int, index: int) -> None:
+        worker = self.some_worker(which)
+        if not self.held[worker.id]:
+            return
+        entry = self.held[worker.id].pop(index % len(self.held[worker.id]))
+        worker.give_back(entry.fields["task"], attempt=int(entry.fields["attempt"]))
+
+    @precondition(lambda self: self.workers)
+    @rule(which=st.integers(0, 3), index=st.integers(0, 9), answer=st.sampled_from(ANSWERS))
+    def answer(self, which: int, index: int, answer: str) -> None:
+        """Answer some request of the control stream, perhaps not for the first time."""
+        worker = self.some_worker(which)
+        asked = [*worker.asked("cancel"), *worker.asked("give_back")]
+        if asked:
+            self.answer_request(worker, asked[index % len(asked)], answer)
+
+    def answer_request(self, worker: PlayedWorker, asked: dict[str, Any], answer: str) -> None:
+        task, attempt = asked["task"], asked["attempt"]
+        if answer != "failed":
+            self.held[worker.id] = [
+                entry
+                for entry in self.held[worker.id]
+                if (entry.fields["task"], entry.fields["attempt"]) != (task, str(attempt))
+            ]
+        worker.confirm(task, answer, request=asked["request"], attempt=attempt)
+
+    @precondition(lambda self: self.workers)
+    @rule(which=st.integers(0, 3))
+    def drain(self, which: int) -> None:
+        self.some_worker(which).drain()
+
+    @precondition(lambda self: self.workers)
+    @rule(which=st.integers(0, 3))
+    def leave(self, which: int) -> None:
+        worker = self.workers.pop(which % len(self.workers))
+        self.held.pop(worker.id)
+        worker.leave()
+
+    @precondition(lambda self: self.workers)
+    @rule(which=st.integers(0, 3))
+    def lose(self, which: int) -> None:
+        worker = self.workers.pop(which % len(self.workers))
+        self.held.pop(worker.id)
+        self.database.run("ZADD", self.keys.workers(), "XX", -1, worker.id)
+        self.driver.duty("sweep", 1000)
+
+    # --- schedulers -----------------------------------------------------------------------------------------
+
+    @rule(late=st.booleans())
+    def be_late(self, late: bool) -> None:
+        self.driver.late = late
+
+    @rule(index=st.integers(0, 30))
+    def apply_late(self, index: int) -> None:
+        if self.driver.waiting:
+            self.driver.apply_waiting(index)
+
+    @rule(index=st.integers(0, 100))
+    def apply_again(self, index: int) -> None:
+        if self.driver.applied:
+            stream, entry = self.driver.applied[index % len(self.driver.applied)]
+            assert Driver.apply_entry(self.driver, stream, entry) == "duplicate"
+
+    @rule(lane=st.sampled_from([LANE, GPU_LANE]), name=st.sampled_from(["balance", "dispatch_waiting"]))
+    def run_duty(self, lane: str, name: str) -> None:
+        self.driver.duty(name, lane)
+
+    @rule()
+    def promote(self) -> None:
+        for task in self.database.zset(self.keys.delayed()):
+            self.database.run("ZADD", self.keys.delayed(), 1, task)
+        self.driver.duty("promote")
+
+    @rule()
+    def settle(self) -> None:
+        """All requests are applied; now everything must be in its place."""
+        self.driver.late = False
+        self.driver.waiting.clear()
+        self.driver.settle()
+        check_invariants(self.database, self.keys)
+        self.nobody_was_told_twice()
+
+    def nobody_was_told_twice(self) -> None:
+        for client in self.clients:
+            told = [outcome.number for outcome in client.outcomes()]
+            assert len(told) == len(set(told)), f"{client.id} was told twice: {sorted(told)}"
+            assert {outcome.state for outcome in client.outcomes()} <= {state.value for state in TERMINAL}
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        try:
+            self.work_off()
+        finally:
+            self.driver.close()
+            self.database.close()
+
+    def work_off(self) -> None:
+        """Two good workers work off all that is left; then every task has had exactly one outcome."""
+        self.settle()
+        for worker in self.workers:
+            for asked in [*worker.asked("cancel"), *worker.asked("give_back")]:
+                self.answer_request(worker, asked, "canceled")
+        for worker in self.workers:
+            self.held.pop(worker.id)
+            worker.leave()
+        self.settle()
+        self.workers = []
+        for gpu in (True, False):
+            self.add_worker(processors=3, gpu=gpu)
+        for _ in range(500):
+            self.promote()
+            for worker in self.workers:
+                entries = worker.read(50)
+                if entries:
+                    worker.send_outcomes(*(self.row(worker, entry, "success") for entry in entries))
+            self.settle()
+            if not any(worker.queue() for worker in self.workers) and not self.database.keys(self.keys.task("")):
+                break
+        assert self.database.keys(self.keys.task("")) == []
+        for client in self.clients:
+            told = {outcome.number for outcome in client.outcomes()}
+            told |= {row[0] for body in client.told("missing") for row in body["tasks"]}
+            assert told == set(range(1, self.numbers[client.id] + 1))
+        for client in self.clients:
+            client.disconnect()
+        self.settle()
+
+
+@pytest.mark.timeout(300)
+def test_whatever_happens_in_whatever_order_every_task_has_exactly_one_outcome(server: RedisServer) -> None:
+    Installation.server = server
+    run_state_machine_as_test(
+        Installation,
+        settings=settings(
+            max_examples=int(WALKS or 60),
+            stateful_step_count=50,
+            derandomize=WALKS is None,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate, Phase.shrink),
+        ),
+    )
+
+
+def test_the_walk_knows_every_request_but_those_that_only_scripts_write() -> None:
+    walked = {Request.TASKS, Request.CANCEL, Request.DISCONNECT, Request.CLIENT, Request.WORKER, Request.BEAT}
+    walked |= {Request.OUTCOMES, Request.CONFIRMS, Request.RETURNED, Request.DRAIN, Request.LEAVE}
+
+    assert set(Request) - walked == {
+        Request.RELEASE,
+        Request.CLIENT_BEAT,
+        Request.END_CLIENT,
+        Request.END_WORKER,
+        Request.RESOLVE,
+    }
