@@ -46,6 +46,7 @@ ANY_VALUE = -1
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{0,64}\Z")
 _CAPABILITY = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
+_PYTHON_TAG = re.compile(r"python[0-9.]+\Z")
 _from_file: ContextVar[dict[str, Any] | None] = ContextVar("_from_file", default=None)
 
 
@@ -60,6 +61,11 @@ def parse_capabilities(value: object) -> object:
             raise ValueError(
                 f"expected capabilities such as linux,gpu=1 (letters, digits, '-', '_' or '.'; a whole number); "
                 f"got {item!r}; correct that one"
+            )
+        if _PYTHON_TAG.match(name):
+            raise ValueError(
+                f"expected capabilities other than the Python version; got {item!r}; leave it out: a worker offers the "
+                "version of the interpreter that runs it"
             )
         capabilities[name] = int(number) if equals else ANY_VALUE
     return capabilities

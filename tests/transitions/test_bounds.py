@@ -64,9 +64,11 @@ def test_dependents_that_failed_in_slices_leave_nothing(
     entangled.fail(client.task(1))
     driver.settle()
 
-    failed = [outcome for outcome in client.outcomes() if outcome.state == "failed"]
-    assert len(failed) == DEPENDENTS + 1
-    assert {(outcome.payload, outcome.because) for outcome in failed[1:]} == {(FAILURE, client.task(1))}
+    failed = {outcome.number: outcome for outcome in client.outcomes() if outcome.state == "failed"}
+    source = failed.pop(1)
+    assert (source.payload, source.because) == (FAILURE, None)
+    assert set(failed) == set(range(SOURCES + 1, SOURCES + DEPENDENTS + 1))
+    assert {(outcome.payload, outcome.because) for outcome in failed.values()} == {(FAILURE, client.task(1))}
     assert driver.record(client.task(1)) == {}
     assert driver.record(client.task(SOURCES))["users"] == "0"
     assert driver.database.keys(driver.keys.dependents("")) == []

@@ -233,12 +233,12 @@ def _say_lane(lane: Lane, say: Any) -> None:
             "They drain, or none of their processors is ready.",
         )  # fmt: skip
         return
-    say(
-        "error", "lane-unserved", f"{_tasks(lane.waiting)} that no worker can run: {reason}.",
-        f"Start one: gristmill worker --capabilities {','.join(_given(lane))}",
-    )  # fmt: skip
+    say("error", "lane-unserved", f"{_tasks(lane.waiting)} that no worker can run: {reason}.", _cure(lane))
 
 
-def _given(lane: Lane) -> list[str]:
-    """The capabilities that one gives by hand: the Python tag comes with the interpreter."""
-    return [name for name in lane.capabilities if not name.startswith("python3.")] or list(lane.capabilities)
+def _cure(lane: Lane) -> str:
+    """What to start. The Python version cannot be given by hand: it is that of the interpreter."""
+    versions = [name.removeprefix("python") for name in lane.missing if name.startswith("python")]
+    given = [name for name in lane.capabilities if not name.startswith("python")]
+    where = f"Start one with Python {versions[0]}" if versions else "Start one"
+    return f"{where}: gristmill worker" + (f" --capabilities {','.join(given)}" if given else "")
