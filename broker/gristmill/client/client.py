@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import gristmill.client
 from gristmill.client.functions import FunctionObject, check_arguments
 from gristmill.client.future import CANCEL_SECONDS, CANCELLED, FINISHED, RUNNING, Future
-from gristmill.client.options import task_options
+from gristmill.client.options import check_names, task_options
 from gristmill.client.outbox import OPEN
 from gristmill.client.serializer import DependencyFailedError, LargeCall, dump_call
 from gristmill.client.session import Session
@@ -84,7 +84,7 @@ class Calls:
         """A view of this client whose tasks have other options; what is not named stays as it is.
 
             priority        from -1000 to 1000; higher runs first
-            capabilities    what a worker must offer, such as {"gpu": 1} or ["gpu"]
+            capabilities    names that a worker must offer, such as ["gpu"]; numbers ({"gpu": 1}) are only shown
             retries         how often a task that fails runs again (0)
             retry_delay     seconds before it does (0)
             retry_on        exception class, or a tuple of them: only these are retried
@@ -95,6 +95,7 @@ class Calls:
 
             client.options(priority=10, retries=3).submit(download, url)
         """
+        check_names(options)
         return View(self, {**self._given, **options})
 
     # --- many tasks ---------------------------------------------------------------------------------------
@@ -266,6 +267,10 @@ class Client(Calls):
         when_full: Literal["raise", "wait"] = "raise",
     ) -> None:
         if address is not None and not isinstance(address, str):
+            if not hasattr(address, "address"):
+                raise TypeError(
+                    f"expected an address such as 'redis://localhost:6379/0' or a LocalCluster; got {address!r}"
+                )
             namespace = namespace or address.namespace
             address = address.address
         self.address = address or os.environ.get("GRISTMILL_REDIS", "")

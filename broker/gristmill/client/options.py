@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
 import re
 import sys
@@ -23,6 +25,8 @@ def python_tag() -> str:
 
 def lane_of(capabilities: Mapping[str, int] | Iterable[str] | None) -> str:
     """The lane of tasks that need these capabilities: all names in order; raises ValueError for an odd name."""
+    if isinstance(capabilities, str):
+        raise TypeError(f"expected a list of capability names; got the text {capabilities!r}; write [{capabilities!r}]")
     names = {python_tag(), *(capabilities or ())}
     for name in names:
         if not isinstance(name, str) or not _CAPABILITY.match(name):
@@ -66,6 +70,16 @@ def task_options(
     if run:
         options["run"] = run
     return options or None
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """Raise TypeError for an option that there is not, with the one that may have been meant."""
+    known = inspect.signature(task_options).parameters
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise TypeError(f"expected an option of tasks; got {name!r}; {meant}")
 
 
 def _whole(name: str, value: int, least: int, most: int) -> int:

@@ -117,6 +117,9 @@ class Session:
             raise
         self.state = IDLE
         _open_sessions.add(self)
+        # Last in, first out: before the end of a LocalCluster that was made earlier.
+        atexit.unregister(_leave_all)
+        atexit.register(_leave_all)
         self.courier.start()
 
     # --- submitting ---------------------------------------------------------------------------------------
@@ -372,6 +375,5 @@ def _after_fork() -> None:
     _open_sessions.clear()
 
 
-atexit.register(_leave_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -12,6 +12,7 @@ Two kinds, because they have different needs:
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import time
@@ -28,11 +29,15 @@ if TYPE_CHECKING:
     import redis
     from redis.connection import AbstractConnection
 
+log = logging.getLogger(__name__)
+
 pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 """Pack one command, given as a tuple of bytes, str, int or float, to the bytes that go on the wire."""
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 REPLY_TIMEOUT_SECONDS = 10.0
+PATIENCE_SECONDS = 1.0
+"""After so long the log says that Redis is being waited for."""
 BLOCK_MILLISECONDS = 2000
 """How long a blocking read may block: short, so that a dead connection is noticed soon."""
 BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -206,13 +211,22 @@ class Connection:
 
 def connect_patiently(connection: Connection, give_up_after: float) -> None:
     """Connect with back-off for at most `give_up_after` seconds; then raise what the last try raised."""
-    deadline = time.monotonic() + give_up_after
+    started = time.monotonic()
     failures = 0
+    said = False
     while True:
         try:
             return connection.connect()
-        except (ConnectionLostError, ReplyError):
+        except (ConnectionLostError, ReplyError) as error:
             failures += 1
-            if time.monotonic() + backoff(failures) > deadline:
-                raise
+            waited = time.monotonic() - started
+            if waited + backoff(failures) > give_up_after:
+                if isinstance(error, ReplyError):
+                    raise
+                raise ConnectionLostError(
+                    f"{error}; tried for {give_up_after:g} s: start a Redis there, or correct the address"
+                ) from error
+            if waited > PATIENCE_SECONDS and not said:
+                said = True
+                log.warning("waiting for Redis", extra={"reason": str(error), "seconds": give_up_after})
         time.sleep(backoff(failures))
