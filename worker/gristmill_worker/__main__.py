@@ -8,6 +8,7 @@ from gristmill import logs
 from gristmill.cli import epilog, run
 from gristmill.errors import AddressError, SettingError
 from gristmill.settings import WorkerSettings, options
+from gristmill.store.connection import check_server
 
 EXAMPLES = epilog(
     "gristmill worker --redis redis://localhost:6379/0           as many tasks at a time as there are cores",
@@ -30,6 +31,7 @@ def command(settings: WorkerSettings) -> None:
 
     try:
         agent = Agent(settings)
+        check_server(settings.address)
     except (SettingError, AddressError) as error:
         raise click.UsageError(str(error)) from None
     agent.run()

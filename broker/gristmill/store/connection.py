@@ -147,7 +147,7 @@ class Connection:
         self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
         info = dict(line.partition(":")[::2] for line in self.request("INFO", "server").decode().splitlines())
         self.run_id = info.get("run_id", "")
-        if info.get("redis_mode") == "cluster":
+        if "cluster" in (info.get("redis_mode"), info.get("server_mode")):  # Redis, Valkey
             self.close()
             raise AddressError(
                 "expected a Redis that is not a cluster; got a cluster node; a namespace lives in one slot: "
@@ -207,6 +207,17 @@ class Connection:
         raise ConnectionLostError(
             f"lost Redis at {hide_password(self.address)}: {error or 'the server closed the connection'}"
         ) from error
+
+
+def check_server(address: str) -> None:
+    """Raise AddressError when a server answers there that can never serve; one that is away may come later."""
+    connection = Connection(address)
+    try:
+        connection.connect()
+    except (ConnectionLostError, ReplyError):
+        pass
+    finally:
+        connection.close()
 
 
 def connect_patiently(connection: Connection, give_up_after: float) -> None:

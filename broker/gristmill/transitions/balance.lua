@@ -3,7 +3,6 @@
 -- ARGV: lane
 -- RETURNS: balanced
 -- @include settle
--- @include balance_lane
 balance_lane(lane)
 settle()
 return 'balanced'

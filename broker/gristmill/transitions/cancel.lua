@@ -16,7 +16,7 @@ count('requests:cancel', 1)
 local unknown = {}
 local reason = type(message.reason) == 'string' and message.reason ~= '' and cjson.encode(cut(message.reason, 300)) or nil
 for at, id in ipairs(message.tasks) do
-  if at > 500 then
+  if at > 500 or budget <= 0 then
     local rest = {}
     for i = at, #message.tasks do rest[#rest + 1] = message.tasks[i] end
     redis.call('XADD', key_continued(), '*', 'cancel', cjson.encode({ version = 1, tasks = rest, client = client or '', reason = message.reason }))

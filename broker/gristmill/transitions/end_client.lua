@@ -20,7 +20,11 @@ if redis.call('EXISTS', key) == 1 then
   redis.call('HSET', key, 'ended', now)
   redis.call('EXPIRE', key, KEPT_SECONDS)
 end
-for _, id in ipairs(redis.call('SPOP', key_client_tasks(client), SLICE)) do cancel_task(id) end
+for _ = 1, SLICE do
+  local id = budget > 0 and redis.call('SPOP', key_client_tasks(client))
+  if not id then break end
+  cancel_task(id)
+end
 settle()
 local more = redis.call('EXISTS', key_client_tasks(client)) == 1
 if not more then

@@ -7,7 +7,6 @@
 -- @include accept
 -- @include settle
 -- @include room
--- @include balance_lane
 local message, word = decode()
 if not message then return word end
 if not is_id(message.worker) or not is_whole(message.processors_ready, 0, 1e5) then return refuse_entry('expected worker and processors_ready') end

@@ -96,7 +96,7 @@ def _collapse(text: str, including: tuple[str, ...], done: set[str]) -> str:
         if include:
             parts.append(_resolve(include[1], including, done))
         elif line.strip() and not line.strip().startswith("--"):
-            if " -- " in line:
+            if "--" in line:
                 raise ScriptError(f"expected comments of includes on lines of their own; got {line.strip()!r}")
             parts.append(line.strip())
     return " ".join(part for part in parts if part)

@@ -7,7 +7,6 @@
 -- @include accept
 -- @include settle
 -- @include room
--- @include balance_lane
 local message, word = decode()
 if not message then return word end
 if not is_id(message.worker) or type(message.outcomes) ~= 'table' or #message.outcomes > 1000 then return refuse_entry('expected worker and outcomes') end
@@ -109,8 +108,6 @@ end
 write_freed(true)
 if worker and not worker.gone then
   if measured > 0 then set_room(worker, total / measured, measured) end
-  dispatch_worker(worker)
-  balance_towards(worker)
 end
 settle()
 return 'applied'
