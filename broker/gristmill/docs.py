@@ -65,8 +65,8 @@ def recipes() -> str:
     return f"""
 ## Looking with redis-cli
 
-The lines below are for the namespace `default` of a Redis on this machine's usual port; an embedded one is reached by its
-socket (`redis-cli -s PATH`, the path that `gristmill up` prints). `gristmill task ID` prints them for one task.
+The lines below are for the namespace `default` of a Redis on this machine's usual port; an embedded one is reached by
+its socket (`redis-cli -s PATH`, the path that `gristmill up` prints). `gristmill task ID` prints them for one task.
 
 What is going on, by state, and how much has ended:
 

@@ -9,15 +9,20 @@ import pytest
 from gristmill import Client, LocalCluster
 from support.database import Database
 from support.invariants import wait_for_invariants
-from support.server import require_server_binary
+from support.leaks import Leaks
+from support.server import RedisServer
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[LocalCluster]:
-    """Redis, two schedulers and two workers."""
-    require_server_binary()
+def cluster(shared_server: RedisServer) -> Iterator[LocalCluster]:
+    """An embedded Redis, two schedulers and two workers. Nothing of them is left at the end.
+
+    The shared server is not used; it is asked for so that it does not look like a leak of the cluster.
+    """
+    leaks = Leaks()
     with LocalCluster(workers=2, schedulers=2) as cluster:
         yield cluster
+    leaks.check()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ after the last one that it got. What it has finished stays in the board until Re
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -25,6 +26,11 @@ Entry = tuple[bytes, dict[bytes, bytes]]
 """An entry of the worker's stream: its id and its fields."""
 
 NEW = ">"
+
+
+LONGEST_ENTRY = 16_384
+"""Bytes of an entry's first field: a call in it has 4 KiB at most, in base64."""
+_TASK = re.compile(rb"[A-Za-z0-9_.|-]{1,200}\Z")
 
 
 class GroupLostError(Exception):
@@ -198,6 +204,9 @@ class Link:
 def unpack_entry(flat: list[bytes]) -> dict[bytes, bytes]:
     """The fields of an entry, one fact each; packed as `protocol.records` says. ValueError when it is not."""
     task, attempt, call, function, name = flat[1].split(b" ", 4)
+    if not (attempt.isdigit() and len(flat[1]) <= LONGEST_ENTRY and _TASK.match(task)):
+        # Only who can write to Redis can bring this; it must not reach the board, which the agent reads.
+        raise ValueError("expected an entry of <id> <attempt> <call> <function> <name>")
     fields = {b"task": task, b"attempt": attempt, b"function": function, b"name": name}
     if call != b"-":
         fields[b"call"] = call

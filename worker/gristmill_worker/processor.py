@@ -37,7 +37,7 @@ from gristmill_worker.board import (
     clock_ns,
     row_text,
 )
-from gristmill_worker.execution import Outcome, Place, execute, failure
+from gristmill_worker.execution import SUCCESS, Outcome, Place, execute, failure
 from gristmill_worker.functions import Function, Functions, MeanDuration
 from gristmill_worker.handover import Handover, take_handover
 from gristmill_worker.interrupts import Interrupts
@@ -168,7 +168,8 @@ class Processor:
             cpu = time.process_time_ns() - cpu
             duration = clock_ns() - now
             if self._forked:
-                os._exit(0)  # a child that the task has forked came back from it: there must be one processor
+                # A child that the task has forked came back from it: there must be one processor.
+                os._exit(0 if outcome is not None and outcome.status == SUCCESS else 1)
             client.current = None
             output.end()
             if outcome is None:
@@ -288,6 +289,11 @@ def main() -> None:
         processor.run()
     except GroupLostError:
         processor.wait_for_end(WITHOUT_GROUP)
+    except BaseException:
+        logger.exception("the processor ends after an error of its own")
+        logging.shutdown()
+        # Not by the interpreter's way: it would wait for threads that tasks have left, and the slot would be dead.
+        os._exit(1)
 
 
 if __name__ == "__main__":

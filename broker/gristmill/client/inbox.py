@@ -19,7 +19,7 @@ from gristmill.client.future import CANCELED_STATES, CANCELLED, FINISHED, SUCCES
 from gristmill.client.serializer import LargeCall, call_with_values
 from gristmill.errors import QueueFullError, TaskError, TaskLostError, WorkerDiedError
 from gristmill.protocol import payloads
-from gristmill.protocol.kinds import INLINE_BYTES
+from gristmill.protocol.kinds import INBOX_COLUMNS, INLINE_BYTES
 
 if TYPE_CHECKING:
     from gristmill.client.session import Session
@@ -55,6 +55,10 @@ class LargeValue:
         self.released.append((self.object_id, 0, self.registration))
 
 
+LEAST_COLUMNS = len(INBOX_COLUMNS) - 1
+"""`because` may be absent; a shorter row is nobody's outcome."""
+
+
 class Inbox:
     """Turns the entries of the inbox into settled futures."""
 
@@ -76,7 +80,7 @@ class Inbox:
         """Handle one entry. One that cannot be understood is passed over, or it would come again for ever."""
         try:
             self._handle(kind, body)
-        except (LookupError, TypeError, ValueError):
+        except Exception:
             logger.exception("an inbox entry of kind %r could not be understood", kind.decode(errors="replace"))
 
     def _handle(self, kind: bytes, body: bytes) -> None:
@@ -103,6 +107,8 @@ class Inbox:
         with gate.deciding:
             # This is `Future._settle`, with the lock taken once for all: nearly every future is done here.
             for row in message["rows"]:
+                if len(row) < LEAST_COLUMNS:
+                    raise ValueError(f"expected a row of {LEAST_COLUMNS} columns; got {row!r}")
                 future = take(row[0], None)
                 if future is None:
                     continue

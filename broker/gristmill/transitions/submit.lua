@@ -10,6 +10,16 @@
 local MOST_ROWS = 1000
 local message, word = decode()
 if not message then return word end
+-- What is not accepted frees the object that carried its call: it belongs to that task alone, and would lie there for
+-- a day. Only objects of this client that nobody holds.
+local function drop_call(row)
+  local options = type(row) == 'table' and row[4]
+  local object = type(options) == 'table' and options.object
+  if is_object(object) and string.sub(object, 1, #message.client + 2) == message.client .. '.c' and redis.call('EXISTS', key_holders(object)) == 0 then free_object(object) end
+end
+local function drop_calls()
+  for _, row in ipairs(type(message.tasks) == 'table' and message.tasks or {}) do drop_call(row) end
+end
 local client, batch = message.client, message.batch
 if not is_id(client) or not is_whole(batch, 1, 1e14) then return refuse_entry('expected a client and the number of a batch') end
 local facts = redis.call('HMGET', key_client(client), 'batch', 'last', 'lease_ms', 'ended', 'registration')
@@ -20,6 +30,7 @@ if not accept() then return 'duplicate' end
 count('requests:tasks', 1)
 if not facts[1] or facts[4] then
   count('refused:tasks:unknown_client', 1)
+  drop_calls()
   write_changes()
   return 'unknown'
 end
@@ -53,6 +64,7 @@ if type(message.tasks) ~= 'table' or #message.tasks > MOST_ROWS or type(message.
     if type(row) == 'table' and is_whole(row[1], 0, 1e10) then numbers[#numbers + 1] = row[1] end
   end
   refuse(numbers, 'the batch could not be understood; see the quarantine stream')
+  drop_calls()
   write_changes()
   return 'malformed'
 end
@@ -63,6 +75,7 @@ if intake and intake ~= 'open' then
     if type(row) == 'table' and is_whole(row[1], 0, 1e10) then numbers[#numbers + 1] = row[1] end
   end
   refuse(numbers, 'intake: ' .. intake)
+  drop_calls()
   write_changes()
   return 'applied'
 end
@@ -223,7 +236,7 @@ local function enter(task)
   local left = 0
   if task.needs then
     left = wait_for(task)
-    if not left then return end
+    if not left then return drop_call({ 0, 0, 0, { object = task.object } }) end
   end
   if task.object then keep_object(task.object) end
   if task.number > last and task.number + lane.base < lane.reached then
@@ -261,6 +274,7 @@ for _, row in ipairs(message.tasks) do
   local sound, task = pcall(check, row)
   if not sound then
     quarantine(task, row)
+    drop_call(row)
     if type(row) == 'table' and is_whole(row[1], 0, 1e10) then broken[#broken + 1] = row[1] end
   elseif not task.called.usable then
     lost[#lost + 1] = task.number

@@ -5,6 +5,8 @@
 -- @include unread
 local QUEUE_US = 200000
 local MEMORY_TASKS = 50
+-- Tasks that take ten times as long as those before, and not just a few milliseconds, are another kind of work.
+local CHANGE, CHANGE_US = 10, 20000
 local function shrink(worker, bearable)
   if worker.outstanding <= bearable then return end
   return_unread(worker, math.min(worker.outstanding - worker.room, 500))
@@ -13,7 +15,8 @@ local function set_room(worker, mean_us, tasks)
   local facts = redis.call('HMGET', key_worker(worker.id), 'queue', 'queue_size', 'service_us')
   local queue, limit, service = tonumber(facts[1]), tonumber(facts[2]), tonumber(facts[3])
   -- A mean over the last tasks, some 50 of them: a hundred short ones in one batch do not forget the long ones.
-  if service < 0 then service = mean_us else service = service + (mean_us - service) * tasks / (tasks + MEMORY_TASKS) end
+  local changed = mean_us > CHANGE_US and mean_us > CHANGE * service
+  if service < 0 or changed then service = mean_us else service = service + (mean_us - service) * tasks / (tasks + MEMORY_TASKS) end
   local wanted = math.floor(QUEUE_US / math.max(service, 1) * worker.processors)
   wanted = math.max(1, math.min(wanted, queue * 2, limit))
   local room = worker.processors + wanted
@@ -21,6 +24,6 @@ local function set_room(worker, mean_us, tasks)
   if room ~= worker.room then
     worker.room = room
     touch(worker)
-    shrink(worker, 2 * room)
+    shrink(worker, changed and room or 2 * room)
   end
 end
