@@ -47,5 +47,5 @@ bench: $(INSTALLED) ## Measure throughput and latency on this machine
 	@$(BIN)/gristmill bench $(ARGS)
 
 clean: ## Remove everything that make has made, .venv included
-	rm -rf $(VENV) .cache dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .cache dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,9 @@ from support.invariants import wait_for_invariants
 from support.leaks import Leaks, mark_children, own_temporary_folder
 from support.server import RedisServer
 
+# A shell that starts a job in the background has it ignore SIGINT, and so would all that the tests start.
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 mark_children()
 TEMPORARY = own_temporary_folder()
 
