@@ -24,6 +24,7 @@ from support import tasks
 address, namespace, started = sys.argv[1:]
 client = Client(address, namespace=namespace, lease_seconds=3)
 running = client.submit(tasks.hang_politely, started)
+client.flush()  # two schedulers: without it the next batch may be first
 waiting = [client.submit(tasks.hang_politely, started + str(number)) for number in range(20)]
 client.flush()
 print("submitted", flush=True)

@@ -19,7 +19,7 @@ from gristmill.transitions.loader import (
     all_scripts,
     build,
     include_names,
-    key_functions,
+    spell_keys,
     script_names,
     state_table,
 )
@@ -171,13 +171,15 @@ def test_the_lua_table_is_the_table_of_states_py() -> None:
 
 def test_the_lua_keys_are_the_keys_of_keys_py(server: RedisServer) -> None:
     kinds = key_kinds()
-    source = "local prefix = KEYS[1] " + key_functions({kind.name for kind in kinds}) + " return {"
+    source = "local prefix = KEYS[1] return {"
     source += ",".join(
         f"key_{kind.name}({','.join(repr('<' + placeholder + '>') for placeholder in kind.placeholders)})"
         for kind in kinds
     )
 
-    assert server.command("EVAL", source + "}", "1", "p:") == [f"p:{kind.pattern}".encode() for kind in kinds]
+    assert server.command("EVAL", spell_keys(source + "}"), "1", "p:") == [
+        f"p:{kind.pattern}".encode() for kind in kinds
+    ]
 
 
 # --- the server takes them ----------------------------------------------------------------------------------
@@ -233,11 +235,10 @@ def test_an_include_is_taken_once_and_stays_on_its_line() -> None:
     assert source[6] == "return 'done'"
 
 
-def test_key_functions_are_made_for_the_keys_that_are_used() -> None:
-    source = build("try", HEADER + "return key_task('a')\n").source
+def test_keys_are_spelled_out_where_they_are_used() -> None:
+    source = build("try", HEADER + "return key_object_chunk(f(1, 2), key_task('a'))\n").source
 
-    assert "local function key_task(task) return prefix .. 'task:' .. task end" in source
-    assert "key_worker" not in source
+    assert "return (prefix .. 'object:' .. f(1, 2) .. ':' .. (prefix .. 'task:' .. 'a'))" in source
 
 
 REFUSED: list[tuple[str, Callable[[], str], str]] = [
@@ -247,7 +248,7 @@ REFUSED: list[tuple[str, Callable[[], str], str]] = [
     ("no answers", lambda: HEADER.replace("-- RETURNS: done\n", ""), "RETURNS"),
     ("no prefix", lambda: HEADER.replace("prefix request", "request"), "the first key .* to be the prefix"),
     ("an unknown include", lambda: HEADER + "-- @include nowhere\n", "got 'nowhere'"),
-    ("an unknown key", lambda: HEADER + "return key_nowhere()\n", "got nowhere"),
+    ("an unknown key", lambda: HEADER + "return key_nowhere()\n", "got key_nowhere"),
 ]
 
 

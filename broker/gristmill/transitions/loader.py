@@ -10,7 +10,7 @@ A script begins with a block that is its contract, and the loader uses it:
 
 so that bodies use names and the comment cannot lie. Each include is taken once, in the order of need, and stays on the
 line of its `@include`: the line number in an error of Redis is the line number in the file.
-`@include states` is generated from `protocol.states`, the functions `key_...` from `protocol.keys`.
+`@include states` is generated from `protocol.states`; `key_task(id)` is spelled out as `protocol.keys` says.
 """
 
 from __future__ import annotations
@@ -71,21 +71,42 @@ def state_table() -> str:
     return f"local NEXT = {{{table}}} local TERMINAL = {{{terminal}}}"
 
 
-def key_functions(used: set[str]) -> str:
-    """Lua for the named key functions; each joins ids to the prefix that the script was handed."""
-    lines = []
-    for kind in key_kinds():
-        if kind.name not in used:
-            continue
-        pieces = re.split(r"<\w+>", kind.pattern)
-        expression = "prefix .. '" + pieces[0] + "'"
-        for placeholder, piece in zip(kind.placeholders, pieces[1:], strict=True):
-            expression += f" .. {placeholder}" + (f" .. '{piece}'" if piece else "")
-        lines.append(f"local function key_{kind.name}({', '.join(kind.placeholders)}) return {expression} end")
-    unknown = used - {kind.name for kind in key_kinds()}
-    if unknown:
-        raise ScriptError(f"expected keys of protocol.keys; got {', '.join(sorted(unknown))}")
-    return " ".join(lines)
+@lru_cache(maxsize=1)
+def _key_parts() -> dict[str, list[str]]:
+    """The fixed parts of each kind of key, between which the ids go."""
+    return {kind.name: re.split(r"<\w+>", kind.pattern) for kind in key_kinds()}
+
+
+def _arguments(text: str, start: int) -> tuple[list[str], int]:
+    """The arguments of a call whose parenthesis opens just before `start`, and where it closes."""
+    depth, begin = 0, start
+    arguments: list[str] = []
+    for at in range(start, len(text)):
+        if text[at] == ")" and depth == 0:
+            last = text[begin:at].strip()
+            return [*arguments, last] if last else arguments, at
+        if text[at] == "," and depth == 0:
+            arguments.append(text[begin:at].strip())
+            begin = at + 1
+        depth += (text[at] in "([{") - (text[at] in ")]}")
+    raise ScriptError(f"expected the call of a key to end in its line; got {text[start - 20 :]!r}")
+
+
+def spell_keys(text: str) -> str:
+    """Lua in which each `key_task(id)` is spelled out, as `(prefix .. 'task:' .. id)`.
+
+    Not functions: a script makes its functions anew with each call, and two dozen more cost a lone task a tenth.
+    """
+    while call := _KEY_CALL.search(text):
+        parts = _key_parts().get(call[1])
+        arguments, end = _arguments(text, call.end())
+        if parts is None or len(arguments) != len(parts) - 1:
+            raise ScriptError(f"expected a key of protocol.keys with its ids; got {text[call.start() : end + 1]}")
+        pieces = [f"'{parts[0]}'"]
+        for argument, part in zip(arguments, parts[1:], strict=True):
+            pieces += [argument] + ([f"'{part}'"] if part else [])
+        text = f"{text[: call.start()]}(prefix .. {' .. '.join(pieces)}){text[end + 1 :]}"
+    return text
 
 
 def _collapse(text: str, including: tuple[str, ...], done: set[str]) -> str:
@@ -141,8 +162,7 @@ def build(name: str, text: str) -> Script:
         raise ScriptError(f"expected {name}.lua to name {', '.join(sorted(missing))} in its header")
     if not header["KEYS"] or header["KEYS"][0] != "prefix":
         raise ScriptError(f"expected the first key of {name}.lua to be the prefix")
-    lines[keys_line] += " " + key_functions(set(_KEY_CALL.findall("\n".join(lines))))
-    source = "\n".join(lines) + "\n"
+    source = "\n".join(spell_keys(line) for line in lines) + "\n"
     return Script(
         name=name,
         sentence=" ".join(line.lstrip("- ") for line in lines[:keys_line]).partition(": ")[2],

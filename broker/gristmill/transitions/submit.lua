@@ -5,7 +5,8 @@
 -- RETURNS: applied duplicate early newer malformed unknown
 -- @include clock
 -- @include accept
--- @include settle
+-- @include finish
+-- @include assign
 -- @include lane
 local MOST_ROWS = 1000
 local message, word = decode()
@@ -298,5 +299,8 @@ if #accepted > 0 then redis.call('SADD', key_client_tasks(client), unpack(accept
 refuse(broken, 'the call could not be understood; see the quarantine stream')
 refuse(lost, 'object: a function or call that the task names is gone from Redis')
 if #missing > 0 then notify(client, 'missing', cjson.encode({ tasks = missing })) end
-settle()
+-- Less than `settle` does: nothing here frees a place or lets a waiting task go on.
+write_finished()
+write_loads()
+write_changes()
 return 'applied'
