@@ -4,7 +4,7 @@ PYTHON ?= $(shell .ci/find-python)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PYTEST_OPTIONS ?=
+PYTEST_OPTIONS ?= -n 2 --dist loadfile
 ARGS ?=
 
 .DEFAULT_GOAL := help

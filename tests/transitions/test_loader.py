@@ -19,8 +19,8 @@ from gristmill.transitions.loader import (
     all_scripts,
     build,
     include_names,
-    spell_keys,
     script_names,
+    spell_keys,
     state_table,
 )
 from support.driver import Driver
