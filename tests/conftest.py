@@ -19,9 +19,12 @@ from support.invariants import wait_for_invariants
 from support.leaks import Leaks, mark_children, own_temporary_folder
 from support.server import RedisServer
 
-# A shell that starts a job in the background has it ignore SIGINT, and so would all that the tests start.
-if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that starts a job in the background has it ignore SIGINT, nohup SIGHUP, and so would all that the tests start.
+if threading.current_thread() is threading.main_thread():
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 mark_children()
 TEMPORARY = own_temporary_folder()
 

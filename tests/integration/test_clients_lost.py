@@ -24,7 +24,6 @@ from support import tasks
 address, namespace, started = sys.argv[1:]
 client = Client(address, namespace=namespace, lease_seconds=3)
 running = client.submit(tasks.hang_politely, started)
-client.flush()  # two schedulers: without it the next batch may be first
 waiting = [client.submit(tasks.hang_politely, started + str(number)) for number in range(20)]
 client.flush()
 print("submitted", flush=True)
@@ -44,7 +43,7 @@ sys.exit(3)
 @pytest.fixture
 def program(start_cluster: Starter, tmp_path: Path) -> Iterator[tuple[LocalCluster, subprocess.Popen[str]]]:
     """A client of three seconds of lease in a process of its own, one task of which executes."""
-    cluster = start_cluster(workers=1)
+    cluster = start_cluster(workers=1, schedulers=1)  # of two, the second might apply the second batch first
     command = [sys.executable, "-c", PROGRAM, cluster.address, cluster.namespace, str(tmp_path / "started")]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(Path(tasks.__file__).parents[1])}

@@ -30,8 +30,8 @@ def command(settings: WorkerSettings) -> None:
     from gristmill_worker.agent import Agent
 
     try:
-        agent = Agent(settings)
         check_server(settings.address)
+        agent = Agent(settings)
     except (SettingError, AddressError) as error:
         raise click.UsageError(str(error)) from None
     agent.run()
