@@ -18,11 +18,14 @@ local observed = redis.call('HINCRBY', key_clock(), 'observed', elapsed)
 local waiting = redis.call('XRANGE', key_heartbeats(), '-', '+', 'COUNT', 1)[1]
 local age = waiting and now - tonumber(string.match(waiting[1], '^%d+')) or 0
 if age > tonumber(period_ms) and age < PATIENCE_MS then return 'swept' end
-for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key_workers(), '-inf', observed, 'LIMIT', 0, LIMIT)) do
+-- What had run out at the sweep before: one late sweep advances the clock by two periods, and whoever is alive has then
+-- still the time of one sweep to be heard.
+local ended = observed - elapsed
+for _, worker in ipairs(redis.call('ZRANGEBYSCORE', key_workers(), '-inf', ended, 'LIMIT', 0, LIMIT)) do
   redis.call('ZREM', key_workers(), worker)
   redis.call('XADD', key_continued(), '*', 'end_worker', cjson.encode({ version = 1, worker = worker, reason = 'expired' }))
 end
-for _, client in ipairs(redis.call('ZRANGEBYSCORE', key_clients(), '-inf', observed, 'LIMIT', 0, LIMIT)) do
+for _, client in ipairs(redis.call('ZRANGEBYSCORE', key_clients(), '-inf', ended, 'LIMIT', 0, LIMIT)) do
   redis.call('ZREM', key_clients(), client)
   redis.call('XADD', key_continued(), '*', 'end_client', cjson.encode({ version = 1, client = client }))
 end
