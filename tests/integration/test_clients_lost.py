@@ -99,8 +99,14 @@ def test_a_client_whose_lease_ended_tells_its_futures(start_cluster: Starter, da
     with Client(cluster, lease_seconds=3) as client:
         future = client.submit(abs, -1)
         client.flush()
-        database.run("ZADD", cluster.keys.clients(), -1, client.client_id)
+        record = cluster.keys.client(client.client_id)
 
+        def has_ended() -> bool:
+            # Again and again: a beat of the client may come between this and the sweep.
+            database.run("ZADD", cluster.keys.clients(), "XX", -1, client.client_id)
+            return "ended" in database.hash(record)
+
+        wait_until(has_ended, "the lease of the client has ended")
         with pytest.raises(TaskError, match="lease"):
             future.result(timeout=30)
 
