@@ -50,7 +50,7 @@ def make_native_call() -> Callable[[str], None]:
         from pathlib import Path
 
         # The file is made inside the call: an interrupt that comes because of it finds nothing of Python running.
-        deque(chain((Path(started).touch() for _ in [0]), repeat(0)), maxlen=0)
+        deque(chain((Path(started).write_text("") for _ in [0]), repeat(0)), maxlen=0)
 
     return native_call
 
