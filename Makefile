@@ -8,11 +8,11 @@ PYTEST_OPTIONS ?= -n 2 --dist loadfile
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static format docs bench clean
+.PHONY: help demo test check static format docs bench mutate-guards clean
 
 help: ## Show this list
 	@echo "Gristmill. Targets (make TARGET, more options by ARGS='...'):"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 # Made once, and again when pyproject.toml changes.
 $(INSTALLED): pyproject.toml
@@ -45,6 +45,9 @@ docs: $(INSTALLED) ## Write docs/states.md and docs/redis-keys.md anew from the 
 
 bench: $(INSTALLED) ## Measure throughput and latency on this machine
 	@$(BIN)/gristmill bench $(ARGS)
+
+mutate-guards: $(INSTALLED) ## Take out each guard of each Lua script in turn: some test must notice (half an hour)
+	@PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
 
 clean: ## Remove everything that make has made, .venv included
 	rm -rf $(VENV) .cache dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
