@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gristmill.snapshot import Counts
 from gristmill_web.app import create_app
-from gristmill_web.board import RETRY_SECONDS, Board, Query
+from gristmill_web.board import RETRY_SECONDS, Board, Look
 from gristmill_web.settings import PageSettings
 from support.database import Database
 from support.server import RedisServer
@@ -79,11 +80,11 @@ def test_the_last_figures_stay_under_a_banner_while_redis_is_away(
     assert response.status_code == 200
     assert "Redis is away." in response.text
     assert "4,321" in response.text
-    assert fragile.get("/api/status").status_code == 503
+    assert fragile.get("/api/v1/overview").status_code == 503
 
     own_server.start()
     wait_until(lambda: "redis-away" not in fragile.get("/").text, "the page has noticed that Redis is back")
-    assert fragile.get("/api/status").status_code == 200
+    assert fragile.get("/api/v1/overview").status_code == 200
 
 
 def test_a_page_that_never_had_figures_still_answers(own_server: RedisServer) -> None:
@@ -101,21 +102,25 @@ def test_those_who_look_while_another_waits_for_a_frozen_redis_get_the_last_figu
 ) -> None:
     app = create_app(PageSettings(redis=own_server.address, refresh_seconds=0.2))
     board: Board = app.extensions["gristmill_board"]
-    assert board.view(Query()).problem == ""
+
+    def look() -> Look[Counts]:
+        return board.look("counts", "", board.snapshot.counts)
+
+    assert look().problem == ""
 
     os.kill(own_server.pid, signal.SIGSTOP)
     try:
         time.sleep(0.2)  # until the figures are old
-        first = threading.Thread(target=board.view, args=(Query(),))
+        first = threading.Thread(target=look)
         first.start()
-        wait_until(board._reading.locked, "the first one waits for Redis")
+        wait_until(lambda: board.is_asking, "the first one waits for Redis")
         start = time.monotonic()
-        view = board.view(Query())
+        seen = look()
         assert time.monotonic() - start < 2
-        assert view.overview is not None
-        assert view.problem
+        assert seen.value is not None
+        assert seen.problem
     finally:
         os.kill(own_server.pid, signal.SIGCONT)
     first.join()
-    wait_until(lambda: not board.view(Query()).problem, "it recovers", timeout=RETRY_SECONDS + 5)
+    wait_until(lambda: not look().problem, "it recovers", timeout=RETRY_SECONDS + 5)
     board.snapshot.close()

@@ -13,7 +13,7 @@ from gristmill_web.settings import PageSettings, check_listening
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
 
-PATHS = ("/", "/fragments/overview", "/api/status", "/health", "/static/page.css", "/nowhere")
+PATHS = ("/", "/fragments/overview", "/api/v1/overview", "/health", "/static/page.css", "/nowhere")
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -60,7 +60,7 @@ def test_htmx_is_told_to_compile_nothing_and_to_inject_no_styles(page: FlaskClie
 
 
 def test_what_changes_is_not_kept_by_browsers(page: FlaskClient) -> None:
-    for path in ("/", "/fragments/overview", "/api/status", "/health"):
+    for path in ("/", "/fragments/overview", "/api/v1/overview", "/health"):
         assert page.get(path).headers["Cache-Control"] == "no-store"
 
 
@@ -72,7 +72,7 @@ def test_this_machine_may_ask(page: FlaskClient, host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "evil.example:8700", "127.0.0.2", "", "a@localhost", "[::2]"]
 )
-@pytest.mark.parametrize("path", ["/", "/api/status", "/health", "/static/page.js"])
+@pytest.mark.parametrize("path", ["/", "/api/v1/overview", "/health", "/static/page.js"])
 def test_a_host_name_of_somebody_else_is_refused(page: FlaskClient, host: str, path: str) -> None:
     response = page.get(path, headers={"Host": host})
 
@@ -89,11 +89,38 @@ def test_a_host_name_that_was_declared_is_accepted(make_app: Any) -> None:
     assert page.get("/", headers={"Host": "evil.example"}).status_code == 400
 
 
-@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-def test_the_page_only_reads(page: FlaskClient, method: str) -> None:
+UNSAFE = ("post", "put", "patch", "delete")
+FOREIGN: tuple[dict[str, str], ...] = (
+    {},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site", "Origin": "http://localhost"},
+    {"Sec-Fetch-Site": "none"},
+    {"Origin": "null"},
+    {"Origin": "http://localhost:81"},
+    {"Origin": "https://localhost"},
+)
+
+
+@pytest.mark.parametrize("method", UNSAFE)
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_nothing_but_a_page_of_this_server_may_change_anything(
+    page: FlaskClient, method: str, headers: dict[str, str]
+) -> None:
     for rule in page.application.url_map.iter_rules():
-        if not rule.arguments:
-            response = getattr(page, method)(rule.rule)
+        path = re.sub(r"<[^>]*>", "x", rule.rule)
+        response = getattr(page, method)(path, headers=headers)
+        assert response.status_code == 403, path
+
+
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "same-origin"}, {"Origin": "http://localhost"}])
+@pytest.mark.parametrize("method", UNSAFE)
+def test_pages_are_only_read(page: FlaskClient, method: str, headers: dict[str, str]) -> None:
+    rules = list(page.application.url_map.iter_rules())
+    for rule in rules:
+        if not rule.arguments and not any(
+            "POST" in (other.methods or ()) for other in rules if other.rule == rule.rule
+        ):
+            response = getattr(page, method)(rule.rule, headers=headers)
             assert response.status_code == 405
             assert "GET" in response.headers["Allow"]
 

@@ -15,7 +15,7 @@ EXAMPLES = epilog(
     "gristmill web --host 0.0.0.0 --guarded                     in a container, behind a proxy with a login",
     "gristmill web --prefix /mill --proxies 1 --trusted-hosts mill.example.org",
     "curl -f http://127.0.0.1:8700/health                       is it well, and is Redis?",
-    "curl http://127.0.0.1:8700/api/status                      the same as the page, as JSON",
+    "curl http://127.0.0.1:8700/api/v1/overview                      the same as the page, as JSON",
 )
 
 

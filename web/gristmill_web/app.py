@@ -17,7 +17,10 @@ from gristmill._version import __version__
 from gristmill.snapshot import Snapshot, formats
 from gristmill_web import compression, security
 from gristmill_web.board import Board
-from gristmill_web.pages import health, overview
+from gristmill_web.frame import preferences
+from gristmill_web.pages import PAGES, health
+from gristmill_web.pages import settings as settings_page
+from gristmill_web.pages.overview import Memory
 from gristmill_web.settings import PageSettings
 
 logger = logging.getLogger(__name__)
@@ -40,11 +43,15 @@ def create_app(settings: PageSettings) -> Flask:
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update({name: getattr(formats, name) for name in FILTERS})
     app.jinja_env.globals.update(
-        asset=_asset, htmx=HTMX, namespace=settings.namespace, release=__version__, refresh_ms=_refresh_ms(settings)
-    )
+        asset=_asset, htmx=HTMX, namespace=settings.namespace, release=__version__, preferences=preferences,
+        navigation=[page for page in PAGES if page.in_navigation], refresh_ms=lambda: _refresh_ms(settings),
+    )  # fmt: skip
     snapshot = Snapshot(settings.address, settings.namespace, reply_timeout=REDIS_TIMEOUT_SECONDS)
     app.extensions["gristmill_board"] = Board(snapshot, max_age_seconds=settings.refresh_seconds / 2)
-    app.register_blueprint(overview.page)
+    app.extensions["gristmill_memory"] = Memory()
+    for page in PAGES:
+        app.register_blueprint(page.blueprint)
+    app.register_blueprint(settings_page.page)
     app.register_blueprint(health.page)
     security.guard(app, settings)
     compression.compress(app)
@@ -70,7 +77,8 @@ def _outside_prefix(environ: Any, start_response: Any) -> Any:
 
 
 def _refresh_ms(settings: PageSettings) -> int:
-    return round(settings.refresh_seconds * 1000)
+    """How often this browser asks for news."""
+    return round((preferences().refresh or settings.refresh_seconds) * 1000)
 
 
 @lru_cache

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from flask import request
-from werkzeug.exceptions import SecurityError
+from werkzeug.exceptions import Forbidden, SecurityError
 
 from gristmill_web.settings import LOOPBACK_NAMES, PageSettings
 
@@ -60,8 +60,22 @@ def is_trusted(host: str, names: Collection[str]) -> bool:
     )
 
 
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+def is_same_origin(headers: Mapping[str, str], origin: str) -> bool:
+    """Whether a browser says that a page of `origin` (scheme and host) has asked. A page of the same site is another.
+
+    Browsers tell by Sec-Fetch-Site over https and from this machine, else by Origin; no page can forge either.
+    """
+    site = headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site == "same-origin"
+    return headers.get("Origin") == origin
+
+
 def guard(app: Flask, settings: PageSettings) -> None:
-    """Check the Host of every request, and set the headers of every response."""
+    """Check the Host of every request and the origin of those that change something; set headers of every response."""
     names = trusted_hosts(settings)
 
     @app.before_request
@@ -70,6 +84,12 @@ def guard(app: Flask, settings: PageSettings) -> None:
         host = request.environ.get("HTTP_HOST")
         if host is not None and not is_trusted(host, names):
             raise SecurityError
+
+    @app.before_request
+    def _origin() -> None:
+        origin = f"{request.scheme}://{request.host}"
+        if request.method not in SAFE_METHODS and not is_same_origin(request.headers, origin):  # type: ignore[arg-type]
+            raise Forbidden("only a page of this server may ask for that")
 
     @app.after_request
     def _headers(response: Response) -> Response:

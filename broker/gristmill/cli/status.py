@@ -29,7 +29,7 @@ TASKS_READ = 1
     )
 )
 @options(Settings)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, the same as the page's /api/status.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, the same as the page's /api/v1/overview.")
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option(
     "--every",

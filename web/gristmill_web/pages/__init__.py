@@ -1,1 +1,8 @@
-"""One module a page: its blueprint, its fragment, its JSON."""
+"""One module a page: what it shows. Their order here is that of the navigation."""
+
+from __future__ import annotations
+
+from gristmill_web.frame import Page
+from gristmill_web.pages import overview
+
+PAGES: tuple[Page, ...] = (overview.PAGE,)

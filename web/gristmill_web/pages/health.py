@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, Response, current_app
+from flask import Blueprint, Response
 
-from gristmill.errors import ConnectionLostError, RedisRefusedError
-from gristmill_web.board import Board
+from gristmill_web.frame import health_response
 
 page = Blueprint("health", __name__)
 
@@ -13,9 +12,4 @@ page = Blueprint("health", __name__)
 @page.get("/health")
 def health() -> Response:
     """200 and `ok`, or 503 and the reason."""
-    board: Board = current_app.extensions["gristmill_board"]
-    try:
-        board.snapshot.ping()
-    except (ConnectionLostError, RedisRefusedError) as error:
-        return Response(f"{error}\n", status=503, mimetype="text/plain")
-    return Response("ok\n", mimetype="text/plain")
+    return health_response()

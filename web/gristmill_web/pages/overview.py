@@ -1,79 +1,130 @@
-"""The overview: counts, alerts, workers, schedulers and the newest tasks.
-
-`/` is the whole page, `/fragments/overview` what it polls: the same regions, read together, so that all figures are of
-one moment. `/api/status` has the same for programs.
-"""
+"""The overview: counts, alerts, workers, schedulers and the newest tasks."""
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
 
-import orjson
-from flask import Blueprint, Response, current_app, render_template, request
+from flask import current_app
 
-from gristmill.snapshot import SHOWN_STATES
-from gristmill_web.board import Board, Query, View
-from gristmill_web.pages import health
-
-page = Blueprint("overview", __name__)
+from gristmill.protocol.keys import ID_PATTERN
+from gristmill.snapshot import SHOWN_STATES, WORKER_SORTS, Overview, Snapshot
+from gristmill_web.frame import Page, Request, Shown
+from gristmill_web.queries import Query
 
 NOW_STATES = SHOWN_STATES[:4]
 ENDED_STATES = SHOWN_STATES[4:]
+WORKERS_A_PAGE = 50
+TASKS_SHOWN = 25
+RATE_SECONDS = 10.0
+"""Rates are over so long, so that they do not jump with every batch."""
+GONE_SECONDS = 600.0
+"""How long a worker that has gone is remembered: as long as Redis keeps its record."""
+GONE_REMEMBERED = 1000
 
 
-def board() -> Board:
-    """The application's board."""
-    found: Board = current_app.extensions["gristmill_board"]
-    return found
+@dataclass(frozen=True)
+class Seen:
+    """One reading, with what only those know who have read before."""
+
+    overview: Overview
+    finished_per_s: float | None
+    """None while it is not known."""
 
 
-def _context() -> dict[str, Any]:
-    query = Query.of(request.args.to_dict())
-    view = board().view(query)
-    return {
-        "view": view,
-        "seen": view.overview,
-        "query": query,
-        "now_states": NOW_STATES,
-        "ended_states": ENDED_STATES,
-        "news": _news(view),
-    }
+class Memory:
+    """What one reading tells the next: who was there, and how much had finished."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._finished: deque[tuple[float, int]] = deque(maxlen=64)
+        self._met: dict[str, float] = {}
+
+    def met(self, minutes: int) -> list[str]:
+        """Workers that were there within the last minutes."""
+        now = time.monotonic()
+        with self._lock:
+            return [worker for worker, at in self._met.items() if now - at < minutes * 60]
+
+    def remember(self, overview: Overview) -> Seen:
+        """Keep what the next reading needs."""
+        now = time.monotonic()
+        with self._lock:
+            self._finished.append((now, overview.counts.finished))
+            for worker in overview.workers.ids[:GONE_REMEMBERED]:
+                if ID_PATTERN.match(worker):
+                    self._met.pop(worker, None)
+                    self._met[worker] = now
+            for worker in [worker for worker, at in self._met.items() if now - at > GONE_SECONDS]:
+                del self._met[worker]
+            while len(self._met) > 2 * GONE_REMEMBERED:
+                del self._met[next(iter(self._met))]
+            return Seen(overview, self._rate())
+
+    def _rate(self) -> float | None:
+        """Tasks finished per second of late."""
+        last_at, last = self._finished[-1]
+        first_at, first = next(
+            (sample for sample in self._finished if last_at - sample[0] <= RATE_SECONDS), self._finished[-1]
+        )
+        if last < first or last_at - first_at < 0.2:
+            return None  # another Redis, or not enough time between the two
+        return (last - first) / (last_at - first_at)
 
 
-def _news(view: View) -> str:
+def show(request: Request) -> Shown:
+    """The overview of now, or the last one with the reason why there is no newer."""
+    query = Query.of(
+        "overview", request.arguments, sorts=WORKER_SORTS, filters={"state": SHOWN_STATES, "function": None}
+    )
+    gone = request.preferences.gone
+    memory: Memory = current_app.extensions["gristmill_memory"]
+    look = request.board.look("overview", (query, gone), lambda: _read(request.snapshot, query, gone, memory))
+    seen = look.value
+    return Shown(
+        values={
+            "seen": seen.overview if seen else None,
+            "finished_per_s": seen.finished_per_s if seen else None,
+            "now_states": NOW_STATES,
+            "ended_states": ENDED_STATES,
+        },
+        plain={
+            "finished_per_s": seen.finished_per_s if seen else None,
+            "overview": seen.overview.plain() if seen else None,
+        },
+        query=query,
+        now=seen.overview.now if seen else 0,
+        problem=look.problem,
+        news=_news(seen.overview if seen else None, look.problem),
+    )
+
+
+def _read(snapshot: Snapshot, query: Query, gone: int, memory: Memory) -> Seen:
+    overview = snapshot.overview(
+        page=query.page,
+        per_page=WORKERS_A_PAGE,
+        sort=query.sort,
+        descending=query.descending,
+        also=memory.met(gone),
+        tasks=TASKS_SHOWN,
+        state=query["state"],
+        function=query["function"],
+    )
+    return memory.remember(overview)
+
+
+def _news(overview: Overview | None, problem: str) -> str:
     """What the tab's title says: that something is wrong, or how much runs."""
-    if view.problem:
+    if problem:
         return "Redis is away"
-    if view.overview is None:
+    if overview is None:
         return ""
-    errors = sum(alert.level == "error" for alert in view.overview.alerts)
+    errors = sum(alert.level == "error" for alert in overview.alerts)
     if errors:
         return "1 error" if errors == 1 else f"{errors} errors"
-    return f"{view.overview.counts.states['running']:,} running"
+    return f"{overview.counts.states['running']:,} running"
 
 
-@page.get("/")
-def whole() -> Response | str:
-    """The whole page; HEAD is the health check, and costs as little."""
-    if request.method == "HEAD":
-        return health.health()
-    return render_template("overview.html", **_context())
-
-
-@page.get("/fragments/overview")
-def fragment() -> str:
-    """The regions alone, and the title."""
-    return render_template("fragment.html", **_context())
-
-
-@page.get("/api/status")
-def status() -> Response:
-    """What the page shows, as JSON; 503 with the last known figures when Redis is away."""
-    view = board().view(Query.of(request.args.to_dict()))
-    body = {
-        "version": 1,
-        "problem": view.problem,
-        "finished_per_s": view.finished_per_s,
-        "overview": view.overview.plain() if view.overview else None,
-    }
-    return Response(orjson.dumps(body), status=503 if view.problem else 200, mimetype="application/json")
+PAGE = Page("overview", "/", "Overview", show)
