@@ -38,6 +38,7 @@ class Row(NamedTuple):
     cpu_us: int
     memory_peak_bytes: int
     error: str | None
+    traceback: str | None = None
 
     @property
     def value(self) -> Any:

@@ -95,6 +95,26 @@ def test_an_end_is_an_event_with_its_figures_and_its_error(
     ]  # fmt: skip
 
 
+def test_the_traceback_of_a_failed_attempt_is_kept_for_people(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit([1, 0, CALL, {"retries": 1}], 2, 3)
+    worker.read()
+    worker.send_outcomes([*worker.row(client.task(1), "retry", FAILURE), "first"])
+    worker.read()
+    worker.send_outcomes([*worker.row(client.task(1), "failed", FAILURE), "second"], worker.row(client.task(2)))
+    worker.send_outcomes([*worker.row(client.task(3), "failed", FAILURE), "é" * 9000])
+    # An attempt that is not the one in the record tells nothing.
+    worker.send_outcomes([client.task(3), 1, "failed", FAILURE, 1, 1, 1, "late", "late"])
+
+    failures = driver.database.stream(driver.keys.failures())
+    assert [entry.fields for entry in failures[:2]] == [
+        {"task": client.task(1), "attempt": str(attempt), "worker": worker.id, "traceback": text}
+        for attempt, text in ((1, "first"), (2, "second"))
+    ]
+    assert [entry.fields["traceback"] for entry in failures[2:]] == ["é" * 4096]
+
+
 def test_a_batch_of_outcomes_is_one_notice(client: PlayedClient, driver: Driver) -> None:
     worker = driver.worker(4)
     client.submit(1, 2, 3)
@@ -197,6 +217,9 @@ def test_a_retry_goes_back_to_its_lane_and_starts_as_the_next_attempt(
     worker.read()
     worker.retry(client.task(1))
 
+    assert ["inactive", 1, 50_000, "ValueError: no", {"event": "ResultFailedRetry"}] in [
+        [*row[1:3], *row[5:6], *row[8:]] for row in driver.events()
+    ]
     assert driver.record(client.task(1))["attempt"] == "2"
     assert worker.entries()[0].fields["attempt"] == "2"
     assert client.outcomes() == []

@@ -144,6 +144,30 @@ def test_each_change_is_an_event_with_worker_and_function(driver: Driver) -> Non
     ]
 
 
+def test_what_people_may_know_of_a_task_lies_in_its_first_event_and_nowhere_else(driver: Driver) -> None:
+    about = {"graph": "g1", "key": "sum", "tags": ["nightly"]}
+    client = driver.client()
+    client.submit(1, [2, 0, CALL, {"about": about, "dependencies": [client.task(1)], "lane": "gpu,python3.11"}], 3)
+
+    rows = {row[0]: row[5:] for row in driver.events()}
+    assert rows == {
+        client.task(1): [],
+        client.task(2): [None, None, None, None, {**about, "lane": "gpu,python3.11", "needs": [1]}],
+        client.task(3): [],
+    }
+    assert "about" not in driver.record(client.task(2))
+
+
+@pytest.mark.parametrize("about", ["text", 5, {"key": "x" * 1100}])
+def test_any_other_about_is_refused_by_number(driver: Driver, about: Any) -> None:
+    client = driver.client()
+    client.submit([1, 0, CALL, {"about": about}], 2)
+
+    assert driver.state(client.task(1)) == ""
+    assert driver.state(client.task(2)) == "inactive"
+    assert "expected about to be an object" in driver.quarantine()[0]["reason"]
+
+
 def test_a_short_task_is_kept_small_in_redis(driver: Driver) -> None:
     client = driver.client()
     client.submit(1)

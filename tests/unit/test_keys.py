@@ -51,6 +51,7 @@ PINNED = {
     "quarantine": "quarantine",
     "counts": "counts",
     "events": "events",
+    "failures": "failures",
 }
 
 REDIS_TYPES = ("string", "hash", "set", "sorted set", "stream")

@@ -142,10 +142,23 @@ class TestFailures:
     def test_the_line_for_people_is_short_and_one(self, run: Callable[..., Outcome]) -> None:
         outcome = run(tasks.raise_value_error, "one\ntwo \ud800 " + 1000 * "x")
 
-        line = orjson.loads(outcome.error)
+        line, _ = orjson.loads(b"[%b]" % outcome.error)
         assert line.startswith("ValueError: one two \\ud800 xxx")
         assert len(line) == 300
         assert "\n" not in line
+
+    def test_the_traceback_for_people_keeps_its_head_and_its_end(self, run: Callable[..., Outcome]) -> None:
+        short = run(tasks.raise_value_error, "why")
+        long = run(tasks.raise_value_error, "start" + 9000 * "x" + "end")
+
+        _, text = orjson.loads(b"[%b]" % short.error)
+        assert text.startswith("Traceback (most recent call last)")
+        assert text.endswith("ValueError: why\n")
+        _, text = orjson.loads(b"[%b]" % long.error)
+        assert text.startswith("Traceback (most recent call last)")
+        assert "characters left out" in text
+        assert text.endswith("end\n")
+        assert len(text) < 4100
 
     def test_an_exception_without_a_text_is_reported(self, run: Callable[..., Outcome]) -> None:
         def fail() -> None:

@@ -21,6 +21,8 @@ SUCCESS, FAILED, RETRY = b"success", b"failed", b"retry"
 NOTHING = b"null"
 ERROR_CHARACTERS = 300
 """The line of an outcome that people read is cut here."""
+TRACEBACK_CHARACTERS = 4000
+"""The traceback that people read is cut to this; the client's has more."""
 
 
 class Outcome(NamedTuple):
@@ -30,7 +32,7 @@ class Outcome(NamedTuple):
     data: bytes
     """The value's pickle, or the failure's JSON."""
     error: bytes
-    """JSON: null, or one line for people."""
+    """JSON: null; or one line for people, and behind a comma the traceback."""
 
 
 class Place(NamedTuple):
@@ -91,7 +93,18 @@ def failure(error: BaseException, run: Mapping[str, Any], *, skip_frames: int = 
     """The outcome of a task that raised `error`; without `skip_frames` of the processor's own frames."""
     data = payloads.dump_failure(error, skip_frames=skip_frames)
     status = RETRY if wants_retry(run, type(error)) else FAILED
-    return Outcome(status, data, error_line(f"{type(error).__name__}: {payloads.text_of_exception(error)}"))
+    line = error_line(f"{type(error).__name__}: {payloads.text_of_exception(error)}")
+    return Outcome(status, data, line + b"," + _traceback_text(data))
+
+
+def _traceback_text(data: bytes) -> bytes:
+    """JSON of a failure's traceback, short enough for the story that people read: its head, and its end."""
+    text: str = orjson.loads(data)["traceback"]
+    if len(text) > TRACEBACK_CHARACTERS:
+        head = TRACEBACK_CHARACTERS // 4
+        left_out = len(text) - TRACEBACK_CHARACTERS
+        text = f"{text[:head]}\n... {left_out} characters left out ...\n{text[head + left_out :]}"
+    return orjson.dumps(text)
 
 
 def error_line(text: str) -> bytes:

@@ -186,6 +186,10 @@ class Keys:
         """stream, trimmed: one entry per script call: what changed, and the running number of changes."""
         return f"{self.prefix}events"
 
+    def failures(self) -> str:
+        """stream, trimmed: the tracebacks of the newest thousand attempts that failed, for people."""
+        return f"{self.prefix}failures"
+
 
 REQUEST_STREAMS = ("submit", "results", "cancels", "heartbeats", "continued")
 """Names of the `Keys` methods whose streams the schedulers read."""

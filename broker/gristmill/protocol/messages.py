@@ -106,6 +106,9 @@ class TaskOptions(BaseModel):
     max_deaths: int = 3
     run: dict[str, Any] = {}
     """Handed to the processor as it is: `timeout_ms`, `retry_on`, ..."""
+    about: dict[str, Any] = {}
+    """For people only, at most 1 KB: `graph` (an id), `key` (the node's name in it), `tags` (a list of words). It goes
+    into `events` and nowhere else."""
 
 
 class TasksMessage(Message):

@@ -27,7 +27,7 @@ local function apply(confirm)
   end
   free_entry(worker_id, record.entry)
   if to == 'inactive' then
-    requeue(id, record, to)
+    requeue(id, record, to, ',null,null,null,null,{"event":"' .. EVENTS[confirm.answer] .. '"}')
   else
     finish(id, record, to, {})
   end

@@ -49,7 +49,7 @@ local function move_on(at, task, executing)
       return finish(task, record, transition(to, 'SchedulerHasNoTask'), { payload = cjson.encode({ error = 'WorkerDiedError', message = text }), error = cjson.encode(text) })
     end
   end
-  requeue(task, record, transition(to, 'SchedulerHasTask'))
+  requeue(task, record, transition(to, 'SchedulerHasTask'), ',null,null,null,null,{"event":"WorkerDisconnect","deaths":' .. deaths .. '}')
 end
 local seen = {}
 if first and message.reason ~= 'left' then

@@ -18,6 +18,7 @@ local worker = worker_of(worker_id)
 local measured, total = 0, 0
 local EVENTS = { success = 'ResultSuccess', failed = 'ResultFailed', retry = 'ResultFailedRetry', died = 'ResultWorkerDied' }
 local null = cjson.null
+local FAILURES_KEPT = 1000
 
 -- Text from outside enters JSON by cjson.encode, which also is ten times faster than checking it by a pattern.
 local function payload_json(payload)
@@ -41,7 +42,10 @@ local function check(row)
   if type(row[1]) ~= 'string' or type(row[2]) ~= 'number' or not EVENTS[row[3]] then error('expected task, attempt and status', 0) end
   local outcome = { duration = row[5], measured = whole(row[5]) .. ',' .. whole(row[6]) .. ',' .. whole(row[7]) }
   outcome.payload, outcome.object = payload_json(row[4])
-  if row[8] and row[8] ~= null then outcome.error = cjson.encode(cut(tostring(row[8]), 300)) end
+  if row[8] and row[8] ~= null then
+    outcome.error = cjson.encode(cut(tostring(row[8]), 300))
+    if type(row[9]) == 'string' then outcome.traceback = cut(row[9], 8192) end
+  end
   return row[1], row[2], EVENTS[row[3]], outcome
 end
 
@@ -62,13 +66,17 @@ local function apply(id, attempt, event, outcome)
     measured, total = measured + 1, total + outcome.duration
   end
   free_entry(worker_id, record.entry)
+  if outcome.traceback then
+    redis.call('XADD', key_failures(), 'MAXLEN', '~', FAILURES_KEPT, '*', 'task', id, 'attempt', record.attempt, 'worker', worker_id, 'traceback', outcome.traceback)
+  end
   if to == 'inactive' then
     redis.call('HINCRBY', key_task(id), 'retries', -1)
     local delay = tonumber(redis.call('HGET', key_task(id), 'retry_delay') or '0')
+    local why = ',' .. outcome.measured .. ',' .. (outcome.error or 'null') .. ',{"event":"' .. event .. '"}'
     if delay > 0 then
-      delay_task(id, record, to, now + delay)
+      delay_task(id, record, to, now + delay, why)
     else
-      requeue(id, record, to)
+      requeue(id, record, to, why)
     end
     return
   end

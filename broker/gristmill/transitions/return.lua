@@ -20,7 +20,7 @@ local function apply(id, attempt)
   if not to then return end
   free_entry(worker_id, record.entry)
   if to == 'inactive' then
-    requeue(id, record, to)
+    requeue(id, record, to, ',null,null,null,null,{"event":"TaskReturned"}')
   else
     finish(id, record, to, {})
   end

@@ -9,6 +9,7 @@
 -- @include assign
 -- @include lane
 local MOST_ROWS = 1000
+local MOST_ABOUT, NEEDS_TOLD = 1024, 100
 local message, word = decode()
 if not message then return word end
 -- What is not accepted frees the object that carried its call: it belongs to that task alone, and would lie there for
@@ -152,6 +153,20 @@ local function check(row)
     end
   end
   if not task.call and not task.object then error('expected a call', 0) end
+  if type(options) ~= 'table' then return task end
+  -- What people want to know of a task that is not plain: the last column of its first row in `events`.
+  local about = options.about
+  local told = {}
+  if about ~= nil and about ~= cjson.null then
+    if type(about) ~= 'table' or #cjson.encode(about) > MOST_ABOUT then error('expected about to be an object of at most ' .. MOST_ABOUT .. ' bytes', 0) end
+    for name, value in pairs(about) do told[tostring(name)] = value end
+  end
+  if task.lane ~= message.lane then told.lane = task.lane end
+  if task.needs then
+    told.needs = {}
+    for i = 1, math.min(#task.needs, NEEDS_TOLD) do told.needs[i] = tonumber(string.match(task.needs[i], '%d+$')) end
+  end
+  if next(told) then task.told = ',null,null,null,null,' .. cjson.encode(told) end
   return task
 end
 
@@ -257,11 +272,11 @@ local function enter(task)
       lane.advanced = true
     end
     write_record(task.id, record)
-    return change(task.id, nil, 'running', '1', worker.id, called.name)
+    return change(task.id, nil, 'running', '1', worker.id, called.name, task.told)
   end
   record.state = 'inactive'
   write_record(task.id, record)
-  change(task.id, nil, 'inactive', '0', nil, called.name)
+  change(task.id, nil, 'inactive', '0', nil, called.name, task.told)
   if left == 0 then
     local ready = lane.ready
     ready[#ready + 1] = order - task.priority * PRIORITY_STEP

@@ -21,14 +21,15 @@ local function unassign(id, record, to)
   redis.call('HSET', key_task(id), 'state', to, 'attempt', record.attempt)
   redis.call('HDEL', key_task(id), 'assignment', 'request', 'nested')
 end
-local function requeue(id, record, to)
+-- `why` is JSON text of further columns for the story: what has brought it back.
+local function requeue(id, record, to, why)
   unassign(id, record, to)
   enqueue(id)
-  change(id, record.state, to, record.attempt, nil, record.name)
+  change(id, record.state, to, record.attempt, nil, record.name, why)
 end
 -- A retry that is not yet due waits in `delayed`; a duty brings it back.
-local function delay_task(id, record, to, due)
+local function delay_task(id, record, to, due, why)
   unassign(id, record, to)
   redis.call('ZADD', key_delayed(), due, id)
-  change(id, record.state, to, record.attempt, nil, record.name)
+  change(id, record.state, to, record.attempt, nil, record.name, why)
 end

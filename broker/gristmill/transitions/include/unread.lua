@@ -24,7 +24,7 @@ local function return_unread(worker, most, lane)
     end
     if record and record.worker == worker.id and record.entry == item[1] then
       local asked = record.state == 'running' and transition(record.state, 'BalanceTaskCancel') or record.state
-      requeue(id, record, transition(asked, 'CancelConfirmCanceled'))
+      requeue(id, record, transition(asked, 'CancelConfirmCanceled'), ',null,null,null,null,{"event":"BalanceTaskCancel"}')
     end
   end
   write_freed()
