@@ -88,11 +88,11 @@ text for people, at most 300 characters. `traceback` is text for people too, at 
 CHANGE_COLUMNS = (
     "task", "state", "attempt", "worker", "function", "duration_us", "cpu_us", "memory_peak_bytes", "error", "about",
 )  # fmt: skip
-"""A row of `events`. `worker` and `function` are indices into the entry's lists, -1 for none. What a change has not
-got is null, or left out at the end. `error` is one line for people: what went wrong, or why it was cancelled. `about` is an
-object. On a task's first row: `graph`, `key` and `tags` as the client gave them (`TaskOptions.about`), `lane` when it is
-not that of the batch, `needs` (the numbers of the first 100 tasks that it depends on). On the row of a task that goes
-back to its lane: the `event` that brought it there."""
+"""A row of `events`. `worker` and `function` are indices into the entry's lists, -1 for none. What a change has not got
+is null, or left out at the end. `error` is one line for people: what went wrong, or why it was cancelled. `about` is an
+object. On a task's first row: `graph`, `key` and `tags` as the client gave them (`TaskOptions.about`), `lane` when it
+is not that of the batch, `needs` (the numbers of the first 100 tasks that it depends on). On the row of a task that
+goes back to its lane: the `event` that brought it there."""
 
 
 # --- to workers: control stream ---------------------------------------------------------------------------
