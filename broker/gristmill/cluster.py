@@ -300,7 +300,7 @@ class LocalCluster:
                 if drain_seconds:
                     _signal(self.workers, signal.SIGTERM)
                     _ended(self.workers, drain_seconds)
-                _signal(self.workers, signal.SIGINT)  # leaves at once
+                _signal(self.workers, signal.SIGQUIT)  # leaves at once
                 _ended(self.workers, STOP_SECONDS)
                 rest = [*self.schedulers, *([self.web] if self.web else [])]
                 _signal(rest, signal.SIGTERM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -13,6 +14,8 @@ from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
 from gristmill_worker.board import CONNECTION, AgentBoard, ProcessorBoard, row_text
 from gristmill_worker.link import GroupLostError, Link
 from support.database import Database
+from support.server import RedisServer
+from support.waiting import wait_until
 
 WORKER = "host|1|worker|abcd"
 
@@ -183,3 +186,25 @@ class TestObjects:
         link.write_object("AbCdEfGhIj.0000001.1-3", b"z" * 3_000_000)
 
         assert len(link.read_object("AbCdEfGhIj.0000001.1-3")) == 3_000_000
+
+
+def test_a_server_that_is_no_longer_the_master_is_left_for_the_one_that_its_name_leads_to(
+    own_server: RedisServer, database: Database, keys: Keys, board: ProcessorBoard, tmp_path: Path
+) -> None:
+    name = tmp_path / "redis.sock"
+    name.symlink_to(own_server.socket)
+    for server in (own_server, database):
+        command = server.command if isinstance(server, RedisServer) else server.run
+        command("XGROUP", "CREATE", keys.worker_tasks(WORKER), GROUP_PROCESSORS, "0", "MKSTREAM")
+    link = Link(f"unix://{name}", keys, WORKER, "p1", board, lambda: None)
+    link.connect()
+    own_server.command("REPLICAOF", "127.0.0.1", "1")
+    name.unlink()
+    name.symlink_to(Path(database.address.removeprefix("unix://")))
+    give(database, keys, "c.1")
+
+    finish(board, "c.0")
+    link.flush()
+    assert sent(database, keys) == [["c.0"]]
+    wait_until(lambda: read(link) == ["c.1"], "the link reads from the new master")
+    link.close()

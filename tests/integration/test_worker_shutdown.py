@@ -48,14 +48,15 @@ class TestDraining:
         assert hand.left()
         assert [body["worker"] for body in hand.said(hand.keys.heartbeats(), "drain")] == [hand.worker]
 
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_what_executes_is_finished_although_the_whole_group_got_the_signal(
-        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
+        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path, number: signal.Signals
     ) -> None:
         started, gate = tmp_path / "started", tmp_path / "gate"
         task = hand.assign(tasks.wait_for_file, str(started), str(gate))
         wait_until(started.exists, "the task runs")
 
-        os.killpg(worker.pid, signal.SIGTERM)
+        os.killpg(worker.pid, number)
         wait_until(lambda: hand.said(hand.keys.heartbeats(), "drain"), "the worker drains")
         wait_until(lambda: hand.beats()[-1]["processors_ready"] == 0, "the worker takes no more")
         wait_until(lambda: len(worker.processors()) == 1, "the idle processor has ended")
@@ -119,8 +120,10 @@ class TestDraining:
 
 
 class TestStoppingAtOnce:
-    @pytest.mark.parametrize("signals", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM)])
-    def test_a_second_sigterm_or_sigint_does_not_wait_for_what_executes(
+    @pytest.mark.parametrize(
+        "signals", [(signal.SIGQUIT,), (signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGINT)]
+    )
+    def test_a_second_signal_or_sigquit_does_not_wait_for_what_executes(
         self, hand: ByHand, worker: WorkerProcess, tmp_path: Path, signals: tuple[int, ...]
     ) -> None:
         finished = hand.assign(tasks.add, 1, 1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from gristmill.protocol.kinds import Request
+from gristmill.protocol.keys import Keys
+from gristmill.protocol.kinds import VERSION, Request
+from support.database import Database, Entry
 from support.driver import Driver, PlayedClient
 
 
@@ -103,3 +106,57 @@ def test_what_waited_when_the_client_ended_waits_no_longer(driver: Driver, clien
 
     driver.request(Request.END_CLIENT, {"client": client.id})
     assert [driver.apply_entry("cancels", entry) for entry in waiting] == ["applied"] * 3
+
+
+# --- a batch that does not exist ----------------------------------------------------------------------------
+
+
+def sent_a_minute_ago(driver: Driver, stream: str, kind: Request, body: dict[str, Any]) -> Entry:
+    """A request as the first of its stream, read and not applied."""
+    key = getattr(driver.keys, stream)()
+    text = json.dumps({"version": VERSION, **body})
+    driver.database.run("XADD", key, f"{driver.now_ms() - 61_000}-0", kind.value, text)
+    (entry,) = driver.read(stream)
+    return entry
+
+
+def test_a_request_behind_a_batch_that_does_not_exist_does_not_wait_for_ever(
+    driver: Driver, client: PlayedClient
+) -> None:
+    body = {"client": client.id, "tasks": [client.task(1)], "after": NEVER, "reason": ""}
+    waiting = sent_a_minute_ago(driver, "cancels", Request.CANCEL, body)
+
+    assert driver.apply_entry("cancels", waiting) == "applied"
+    assert client.told("unknown") == [{"tasks": [1]}]
+
+
+@pytest.fixture
+def old_client(driver: Driver, keys: Keys, database: Database) -> PlayedClient:
+    """A client that registered so long ago that nothing in `submit` tells of it."""
+    client = PlayedClient(driver)
+    key = keys.client(client.id)
+    database.run("HSET", key, "registration", 1, "batch", 0, "last", -1, "lease_ms", 120_000, "registered", 1)
+    database.run("ZADD", keys.clients(), 120_000, client.id)
+    database.run("XADD", keys.client_inbox(client.id), "*", "registered", "{}")
+    return client
+
+
+def test_while_batches_of_that_time_are_unread_it_waits(driver: Driver, old_client: PlayedClient) -> None:
+    client = old_client
+    body = {"client": client.id, "tasks": [client.task(1)], "after": 1, "reason": ""}
+    waiting = sent_a_minute_ago(driver, "cancels", Request.CANCEL, body)
+    driver.send(Request.TASKS, client.body([1]))
+    assert driver.apply_entry("cancels", waiting) == "early"
+
+    driver.settle()
+    assert driver.words[-2:] == [("tasks", "applied"), ("cancel", "applied")]
+    assert client.outcome(1).state == "canceled"
+
+
+def test_a_batch_of_a_registration_that_does_not_exist_is_dropped_in_the_end(
+    driver: Driver, old_client: PlayedClient
+) -> None:
+    waiting = sent_a_minute_ago(driver, "submit", Request.TASKS, old_client.body([1], registration=9))
+
+    assert driver.apply_entry("submit", waiting) == "unknown"
+    assert driver.state(old_client.task(1)) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 import redis
 
 from gristmill.errors import AddressError, ConnectionLostError
+from gristmill.store import addresses
 from gristmill.store import connection as module
 from gristmill.store.connection import (
     Connection,
@@ -134,6 +136,22 @@ def test_a_server_that_does_not_answer_is_a_lost_connection(server: RedisServer)
     with pytest.raises(ConnectionLostError, match="timed out"):
         connection.request("BLPOP", "nothing", 0)
     assert not connection.connected
+
+
+def test_a_client_for_commands_now_and_then_does_not_hang_on_a_frozen_server(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(addresses, "RETRIES", 0)
+    client = connect(own_server.address)
+    assert client.ping()
+    os.kill(own_server.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(redis.TimeoutError):
+            client.ping()
+    finally:
+        os.kill(own_server.pid, signal.SIGCONT)
+        client.connection_pool.disconnect()
 
 
 def test_a_closed_connection_says_that_it_is_not_connected(server: RedisServer) -> None:

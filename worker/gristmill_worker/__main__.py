@@ -24,7 +24,8 @@ EXAMPLES = epilog(
 def command(settings: WorkerSettings) -> None:
     """Take tasks from Redis and run them in processors of its own.
 
-    SIGTERM drains: what executes is finished, the rest is given back. A second SIGTERM, or SIGINT, leaves at once.
+    SIGTERM or SIGINT (Ctrl-C) drains: what executes is finished, the rest is given back. A second one, or SIGQUIT,
+    leaves at once.
     """
     logs.setup(settings)
     from gristmill_worker.agent import Agent

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from gristmill.errors import ConnectionLostError
 from gristmill.protocol import kinds, payloads
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
-from gristmill.store.connection import BLOCK_MILLISECONDS, Connection, ReplyError, backoff, pack
+from gristmill.store.connection import BLOCK_MILLISECONDS, ELSEWHERE, Connection, ReplyError, backoff, pack
 from gristmill_worker.board import CONNECTION, ProcessorBoard
 
 logger = logging.getLogger(__name__)
@@ -164,6 +164,8 @@ class Link:
         if self._refusals == 1:
             logger.warning("Redis refuses; trying again", extra={"cause": str(error), "processor": self._processor})
         time.sleep(backoff(self._refusals))
+        if error.code in ELSEWHERE:
+            self.connect()
 
     def _request(self, command: bytes) -> Any:
         self._connection.send(command)

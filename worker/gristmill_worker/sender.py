@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gristmill.errors import ConnectionLostError
-from gristmill.store.connection import Connection, ReplyError, backoff
+from gristmill.store.connection import ELSEWHERE, Connection, ReplyError, backoff
 from gristmill_worker.board import clock_ns
 
 logger = logging.getLogger(__name__)
@@ -115,6 +115,8 @@ class Sender:
             else:
                 logger.info("Redis takes again what the worker reports")
         if refusal is not None:
+            if refusal.code in ELSEWHERE:
+                connection.close()
             return False
         for reply in replies:
             if isinstance(reply, ReplyError) and reply.code != "NOGROUP":

@@ -19,7 +19,7 @@ class Wish(Enum):
 
 
 class Shutdown:
-    """The strongest wish so far. SIGTERM drains; a second one, or SIGINT, stops at once."""
+    """The strongest wish so far. The first SIGTERM or SIGINT drains; another of them, or SIGQUIT, stops at once."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
         """`ring` wakes the main thread when the wish did not come by a signal."""
@@ -29,17 +29,18 @@ class Shutdown:
     def install(self) -> None:
         """Take the signals. SIGCHLD only wakes the main thread."""
         signal.signal(signal.SIGTERM, self._on_terminate)
-        signal.signal(signal.SIGINT, self._on_interrupt)
+        signal.signal(signal.SIGINT, self._on_terminate)
+        signal.signal(signal.SIGQUIT, self._on_quit)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
     def drain(self) -> None:
-        """The scheduler, or a first SIGTERM."""
+        """The scheduler, or the first signal."""
         if self.wish is Wish.STAY:
             self.wish = Wish.DRAIN
             self._ring()
 
     def stop(self) -> None:
-        """The scheduler, the owner's end, SIGINT, or a second SIGTERM."""
+        """The scheduler, the owner's end, SIGQUIT, or a second signal."""
         self.wish = Wish.STOP
         self._ring()
 
@@ -49,5 +50,5 @@ class Shutdown:
         else:
             self.stop()
 
-    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+    def _on_quit(self, number: int, frame: FrameType | None) -> None:
         self.stop()

@@ -17,12 +17,15 @@ from gristmill.errors import AddressError, ConnectionLostError
 from gristmill.store.plain import IGNORED_OPTIONS
 
 RETRIES = 3
+ANSWER_SECONDS = 5.0
+"""How long a connection and each answer may take, so that a frozen Redis is an error and no hang. Nothing that blocks
+for longer goes over these clients; a dedicated connection has limits of its own."""
 
 
 @lru_cache(maxsize=16)
 def _pool(address: str) -> redis.ConnectionPool:
     """The pool from which connections to the address are made; query options cannot change what we rely on."""
-    fixed: dict[str, Any] = {"protocol": 2, "decode_responses": False}
+    fixed: dict[str, Any] = {"protocol": 2, "decode_responses": False, "socket_timeout": ANSWER_SECONDS}
     if address.startswith("redis+sentinel://"):
         return _sentinel_pool(address, fixed)
     base, _, query = address.partition("?")

@@ -42,6 +42,8 @@ BLOCK_MILLISECONDS = 2000
 """How long a blocking read may block: short, so that a dead connection is noticed soon."""
 BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _PASSWORD_OPTION = re.compile(r"password=[^&]*")
+ELSEWHERE = frozenset(("READONLY", "MASTERDOWN"))
+"""Codes of a server that was the master. Its name may lead to another one by now: whoever gets them connects anew."""
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel")
 
 _NOTHING = object()

@@ -4,6 +4,7 @@
 -- RETURNS: applied duplicate newer malformed
 -- @include accept
 -- @include settle
+-- @include give_back
 local EVENTS = { canceled = 'CancelConfirmCanceled', failed = 'CancelConfirmFailed', not_found = 'CancelConfirmNotFound' }
 local message, word = decode()
 if not message then return word end
@@ -25,12 +26,7 @@ local function apply(confirm)
     change(id, record.state, to, record.attempt, worker_id, record.name)
     return
   end
-  free_entry(worker_id, record.entry)
-  if to == 'inactive' then
-    requeue(id, record, to, ',null,null,null,null,{"event":"' .. EVENTS[confirm.answer] .. '"}')
-  else
-    finish(id, record, to, {})
-  end
+  give_back(worker_id, id, record, to, EVENTS[confirm.answer])
 end
 for _, confirm in ipairs(message.confirms) do
   if type(confirm) == 'table' and is_id(confirm.task) and type(confirm.attempt) == 'number' and type(confirm.request) == 'number' and EVENTS[confirm.answer] then

@@ -4,6 +4,7 @@
 -- RETURNS: applied duplicate newer malformed
 -- @include accept
 -- @include settle
+-- @include give_back
 local message, word = decode()
 if not message then return word end
 if not is_id(message.worker) or type(message.tasks) ~= 'table' or #message.tasks > 1000 then return refuse_entry('expected worker and tasks') end
@@ -18,12 +19,7 @@ local function apply(id, attempt)
   end
   local to = transition(record.state, 'TaskReturned')
   if not to then return end
-  free_entry(worker_id, record.entry)
-  if to == 'inactive' then
-    requeue(id, record, to, ',null,null,null,null,{"event":"TaskReturned"}')
-  else
-    finish(id, record, to, {})
-  end
+  give_back(worker_id, id, record, to, 'TaskReturned')
 end
 for _, pair in ipairs(message.tasks) do
   if type(pair) == 'table' and is_id(pair[1]) and type(pair[2]) == 'number' then

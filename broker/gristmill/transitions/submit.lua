@@ -27,10 +27,11 @@ if not is_id(client) or not is_whole(batch, 1, 1e14) then return refuse_entry('e
 local facts = redis.call('HMGET', key_client(client), 'batch', 'last', 'lease_ms', 'ended', 'registration')
 -- Batches are numbered anew with each registration: one of a later registration waits for it, an earlier one is void.
 local registration = tonumber(message.registration) or tonumber(facts[5])
-if facts[1] and not facts[4] and (registration > tonumber(facts[5]) or not batch_applied(client, message.after)) then return 'early' end
+local ahead = facts[1] and registration > tonumber(facts[5])
+if facts[1] and not facts[4] and not batch_applied(client, message.after, ahead) then return 'early' end
 if not accept() then return 'duplicate' end
 count('requests:tasks', 1)
-if not facts[1] or facts[4] then
+if not facts[1] or facts[4] or ahead then
   count('refused:tasks:unknown_client', 1)
   drop_calls()
   write_changes()

@@ -45,11 +45,25 @@ end
 local function is_whole(value, least, most)
   return type(value) == 'number' and value >= least and value <= most and value % 1 == 0
 end
--- A request that needs an earlier batch waits until that batch is applied.
-local function batch_applied(client, batch)
-  if type(batch) ~= 'number' or batch <= 0 then return true end
-  local facts = redis.call('HMGET', key_client(client), 'batch', 'ended')
-  -- Nothing more is applied for a client that has ended: who waits for that would wait for ever.
-  if not facts[1] or facts[2] or batch <= tonumber(facts[1]) then return true end
-  return redis.call('SISMEMBER', key_client_batches(client), batch) == 1
+-- A request that needs an earlier batch waits until that batch is applied; likewise one that is `ahead` of its client's
+-- registration. Not for ever: what has not come although schedulers have read all that was sent for a while after does
+-- not exist.
+local function batch_applied(client, batch, ahead)
+  if not ahead then
+    if type(batch) ~= 'number' or batch <= 0 then return true end
+    local facts = redis.call('HMGET', key_client(client), 'batch', 'ended')
+    -- Nothing more is applied for a client that has ended: who waits for that would wait for ever.
+    if not facts[1] or facts[2] or batch <= tonumber(facts[1]) then return true end
+    if redis.call('SISMEMBER', key_client_batches(client), batch) == 1 then return true end
+  end
+  local came = tonumber(string.match(entry, '^%d+'))
+  if redis.call('TIME')[1] * 1000 < came + 60000 then return false end
+  local groups, stream = redis.pcall('XINFO', 'GROUPS', key_submit()), redis.pcall('XINFO', 'STREAM', key_submit())
+  if groups.err or stream.err or not groups[1] then return true end
+  local facts = {}
+  for _, list in ipairs({ groups[1], stream }) do
+    for i = 1, #list, 2 do facts[list[i]] = list[i + 1] end
+  end
+  local read = facts['last-delivered-id']
+  return read == facts['last-generated-id'] or tonumber(string.match(read, '^%d+')) > came + 30000
 end
