@@ -9,7 +9,8 @@ A guard is a condition that decides whether something is done:
 A guard is taken out by ignoring its answer, never by leaving out its evaluation: `if not accept() then return end`
 still acknowledges the entry and then goes on. So what fails is the missing guard, not a missing effect. A condition
 before a `return`, `break` or `error` is answered with false, every other one with true; an operand with what leaves the
-decision to the others.
+decision to the others. A whole chain is not taken out where one of its operands without a say shows the same: whoever
+notices that `a` of `if a or b then return end` is missing notices that both are.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+_CHAINS = (("or", "false"), ("and", "true"))
+"""The words that join conditions, loosest first, and the answer by which an operand has no say."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _EXIT = re.compile(r"\s*(return|break|error)\b")
 _COMPARES = re.compile(r"==|~=|<|>|\bnot\b|^\s*is_\w+\(")
@@ -105,17 +108,22 @@ def _inside(line: str, span: _Span) -> _Span | None:
     return None
 
 
+def _chain(line: str, span: _Span) -> str:
+    """The answer that takes an operand out of the chain of `or` or `and` that the span is; empty when it is none."""
+    return next((answer for word, answer in _CHAINS if len(_split(line, span, word)) > 1), "")
+
+
 def _operands(line: str, span: _Span, neutral: str | None = None) -> Iterator[tuple[_Span, str]]:
     """Each operand of the `and` and `or` within a condition, and the answer by which it has no say."""
-    for word, answer in (("or", "false"), ("and", "true")):
+    for word, answer in _CHAINS:
         parts = _split(line, span, word)
         if len(parts) > 1:
             for part in parts:
                 yield from _operands(line, part, answer)
             return
     inside = _inside(line, span)
-    if inside and len(_split(line, inside, "or")) + len(_split(line, inside, "and")) > 2:
-        if neutral:
+    if inside and _chain(line, inside):
+        if neutral and neutral != _chain(line, inside):
             yield span, neutral
         yield from _operands(line, inside)
     elif neutral:
@@ -176,13 +184,13 @@ def _spans(lines: list[str], number: int) -> Iterator[tuple[_Span, str]]:
     line = lines[number]
     conditions = list(_conditions(line))
     for span, rest in conditions:
-        yield span, "false" if _leaves(lines, number, rest) else "true"
+        whole = "false" if _leaves(lines, number, rest) else "true"
+        if whole != _chain(line, span):
+            yield span, whole
         yield from _operands(line, span)
     for span in _values(line):
         if not any(condition.start <= span.start < condition.end for condition, _ in conditions):
-            yield span, "true"
-            if _inside(line, span):
-                yield from _operands(line, span)
+            yield from _operands(line, span, "true")
 
 
 def _without(line: str, span: _Span, answer: str) -> str:
