@@ -73,7 +73,7 @@ def execute(
         try:
             data = payloads.dump_value(value)
         except ResultSerializationError as error:
-            raise _explained(error, value) from error.__cause__
+            raise explained(error, value) from error.__cause__
         interrupts.running = 0
         return Outcome(SUCCESS, data, NOTHING)
     except BaseException as error:
@@ -85,7 +85,7 @@ def execute(
         if loading:
             if isinstance(error, MissingObjectError):
                 return failure(error, run)
-            return failure(_loading_failed(loading % name.decode("utf-8", "backslashreplace"), error, place), run)
+            return failure(loading_failed(loading % name.decode("utf-8", "backslashreplace"), error, place), run)
         return failure(error, run, skip_frames=1)
 
 
@@ -150,7 +150,7 @@ def _loader(values: Mapping[str, bytes] | None) -> Callable[[str], Any] | None:
     return value_of
 
 
-def _loading_failed(what: str, error: BaseException, place: Place) -> DeserializationError:
+def loading_failed(what: str, error: BaseException, place: Place) -> DeserializationError:
     """Says what cannot be loaded, where, and what helps."""
     text = f"{what} cannot be loaded on worker {place.worker} on host {place.host}: "
     text += f"{type(error).__name__}: {payloads.text_of_exception(error)}"
@@ -165,7 +165,7 @@ def _loading_failed(what: str, error: BaseException, place: Place) -> Deserializ
     return failed
 
 
-def _explained(error: ResultSerializationError, value: object) -> ResultSerializationError:
+def explained(error: ResultSerializationError, value: object) -> ResultSerializationError:
     """A coroutine is no value: say so instead of what pickle says."""
     if not isinstance(value, CoroutineType):
         return error

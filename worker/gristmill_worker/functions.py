@@ -52,6 +52,11 @@ class Function:
         """Of its tasks here."""
         self._plain: Any = None
 
+    @property
+    def shared(self) -> bool:
+        """Whether all tasks share one callable; known once it has been loaded."""
+        return self._plain is not None
+
     def load(self) -> Any:
         """The callable: the same for every task when it is plain, else one of its own; raises what loading raises."""
         if self._plain is not None:

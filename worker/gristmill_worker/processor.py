@@ -37,6 +37,7 @@ from gristmill_worker.board import (
     clock_ns,
     row_text,
 )
+from gristmill_worker.chunks import execute_chunk
 from gristmill_worker.execution import SUCCESS, Outcome, Place, execute, failure
 from gristmill_worker.functions import Function, Functions, MeanDuration
 from gristmill_worker.handover import Handover, take_handover
@@ -228,6 +229,8 @@ class Processor:
             values = self._values(fields) if b"values" in fields or b"needs" in fields else None
         except (MissingObjectError, ValueError, KeyError) as error:
             return failure(error, run)
+        if "chunk" in run:
+            return execute_chunk(function, fields[b"name"], data, start, self._interrupts, self._place)
         return execute(function, fields[b"name"], data, values, run, start, self._interrupts, self._place)
 
     def _values(self, fields: dict[bytes, bytes]) -> dict[str, bytes]:

@@ -1,6 +1,8 @@
 """What a program calls: the client, its futures, and what carries them.
 
 client.py      the API: submit, map, starmap, gather, cancel
+mapping.py     one function for many items: what goes together, and what comes back
+chunking.py    how many short items travel as one task (pure)
 options.py     what may differ from task to task
 future.py      the futures: what `concurrent.futures` promises
 gate.py        their lock, and why they need none until somebody waits

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 import gristmill.client
-from gristmill.client.functions import FunctionObject, check_arguments
+from gristmill.client.functions import FunctionObject, check_call
 from gristmill.client.future import CANCEL_SECONDS, CANCELLED, FINISHED, RUNNING, Future
+from gristmill.client.mapping import argument_tuples, run_all
 from gristmill.client.options import check_names, task_options
 from gristmill.client.outbox import OPEN
 from gristmill.client.serializer import DependencyFailedError, LargeCall, dump_call
 from gristmill.client.session import Session
-from gristmill.errors import SerializationError, SettingError
+from gristmill.errors import SettingError
 from gristmill.protocol.kinds import INLINE_BYTES
 from gristmill.protocol.payloads import text_of
 from gristmill.store.connection import hide_password
-
-MAP_SLICE = 1000
-"""`map` serialises so many items before it sends the first of them."""
 
 CONNECT_SECONDS = 30.0
 LEASE_SECONDS = 120.0
@@ -64,7 +61,7 @@ class Calls:
             session.check_open()
         called = session.outbox.functions.get(function)
         if kwargs or not called.least <= len(args) <= called.most:
-            _check(function, called, args, kwargs)
+            check_call(function, called, args, kwargs)
         return self._send(session, called, args, kwargs, self._options)
 
     def submit_verbose(
@@ -101,9 +98,17 @@ class Calls:
     # --- many tasks ---------------------------------------------------------------------------------------
 
     def map(
-        self, function: Callable[..., Any], /, *iterables: Iterable[Any], timeout: float | None = None
+        self,
+        function: Callable[..., Any],
+        /,
+        *iterables: Iterable[Any],
+        chunksize: int | Literal["auto"] = "auto",
+        timeout: float | None = None,
     ) -> list[Any]:
         """`[function(*items) for items in zip(*iterables)]`, run by workers: waits, and returns the values in order.
+
+        Short items travel together, as one task: as many as take some 5 ms ("auto"), or at most `chunksize`; with 1
+        each is a task of its own, as are items with a time limit or retries.
 
         The first exception (in order) is raised; what has not run then is cancelled. So it is when an item cannot be
         serialised (the error says which), when `timeout` seconds have passed, and on Ctrl-C. The client stays usable.
@@ -112,16 +117,21 @@ class Calls:
         """
         if not iterables:
             raise TypeError("expected map(function, iterable, ...); got no iterable")
-        return self._run_all(function, zip(*iterables, strict=False), timeout)
+        return run_all(self, function, zip(*iterables, strict=False), chunksize, timeout)
 
     def starmap(
-        self, function: Callable[..., Any], iterable: Iterable[Iterable[Any]], *, timeout: float | None = None
+        self,
+        function: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        *,
+        chunksize: int | Literal["auto"] = "auto",
+        timeout: float | None = None,
     ) -> list[Any]:
         """`[function(*arguments) for arguments in iterable]`, run by workers; as `map` in all else.
 
         client.starmap(pow, [(2, 3), (3, 2)])  # [8, 9]
         """
-        return self._run_all(function, _argument_tuples(iterable), timeout)
+        return run_all(self, function, argument_tuples(iterable), chunksize, timeout)
 
     def gather(self, futures: Iterable[Future], *, timeout: float | None = None) -> list[Any]:
         """The values of the futures in their order; the first exception (in order) is raised."""
@@ -186,41 +196,6 @@ class Calls:
         else:
             future._large = LargeCall(data, args, kwargs, keep=bool(dependencies))
         return future
-
-    def _make_item(
-        self, session: Session, called: FunctionObject, function: Callable[..., Any], at: int, item: tuple[Any, ...]
-    ) -> Future:
-        try:
-            if not called.least <= len(item) <= called.most:
-                _check(function, called, item, {})
-            return self._make(session, called, item, {}, self._options)
-        except (SerializationError, TypeError) as error:
-            raise type(error)(f"item {at} (the first is 0): {error}") from error
-
-    def _run_all(
-        self, function: Callable[..., Any], items: Iterator[tuple[Any, ...]], timeout: float | None
-    ) -> list[Any]:
-        session = self._session
-        session.check_open()
-        called = session.outbox.functions.get(function)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        futures: list[Future] = []
-        try:
-            while made := [
-                self._make_item(session, called, function, at, item)
-                for at, item in enumerate(islice(items, MAP_SLICE), len(futures))
-            ]:
-                for future in made:
-                    _queue(session, future)
-                futures += made
-            return [future.result(_left(deadline)) for future in futures]
-        except BaseException:
-            unfinished = [future for future in futures if future._state is RUNNING]
-            if unfinished and session.refusal is None:
-                session.cancel(unfinished)
-            raise
-        finally:
-            del futures  # an exception's traceback must not keep every value alive
 
 
 class View(Calls):
@@ -366,23 +341,6 @@ def _follow(session: Session, dependency: Future) -> Future:
         future._source = dependency._source or dependency
         future._state = FINISHED
     return future
-
-
-def _check(function: Callable[..., Any], called: FunctionObject, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise TypeError when a function whose parameters are known does not take these arguments."""
-    if called.arity is not None and not called.arity.accepts(args, kwargs):
-        check_arguments(function, called.name, args, kwargs)
-
-
-def _argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
-    for at, item in enumerate(iterable):
-        try:
-            yield tuple(item)
-        except TypeError:
-            raise TypeError(
-                f"expected each item to be a tuple of arguments; got {type(item).__qualname__} as item {at} "
-                "(the first is 0); use map for functions of one argument"
-            ) from None
 
 
 def _left(deadline: float | None) -> float | None:

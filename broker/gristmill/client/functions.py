@@ -136,6 +136,16 @@ def check_arguments(function: Callable[..., Any], name: str, args: tuple[Any, ..
         pass
 
 
+def check_call(
+    function: Callable[..., Any], called: FunctionObject, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Raise TypeError when a function whose parameters are known does not take these arguments."""
+    if (kwargs or not called.least <= len(args) <= called.most) and (
+        called.arity is not None and not called.arity.accepts(args, kwargs)
+    ):
+        check_arguments(function, called.name, args, kwargs)
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """The name that people see: without the place where a local function was made."""
     if isinstance(function, functools.partial):

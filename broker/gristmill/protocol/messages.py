@@ -105,7 +105,7 @@ class TaskOptions(BaseModel):
     retry_delay_ms: int = 0
     max_deaths: int = 3
     run: dict[str, Any] = {}
-    """Handed to the processor as it is: `timeout_ms`, `retry_on`, ..."""
+    """Handed to the processor as it is: `timeout_ms`, `retry_on`, `chunk` (the number of its items), ..."""
     about: dict[str, Any] = {}
     """For people only, at most 1 KB: `graph` (an id), `key` (the node's name in it), `tags` (a list of words). It goes
     into `events` and nowhere else."""
