@@ -125,14 +125,6 @@ def test_the_client_owns_its_tasks_and_its_function(driver: Driver) -> None:
     assert driver.database.lifetime_ms(keys.object(client.function)) == -1
 
 
-def test_a_submit_renews_the_lease_of_its_client(driver: Driver) -> None:
-    client = driver.client(lease_ms=9_000)
-    driver.database.run("ZADD", driver.keys.clients(), 1, client.id)
-    client.submit(1)
-
-    assert driver.database.zset(driver.keys.clients()) == {client.id: 9_000}
-
-
 def test_each_change_is_an_event_with_worker_and_function(driver: Driver) -> None:
     client, worker = driver.client(), driver.worker(1)
     client.submit(1, 2, 3)

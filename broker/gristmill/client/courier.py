@@ -208,7 +208,7 @@ class Courier:
             return 0.0
         if session.inbox.held:
             longest = min(longest, HELD_SECONDS)
-        beat = outbox.last_write + session.lease_seconds / 3 - now
+        beat = outbox.last_beat + session.lease_seconds / 3 - now
         return max(0.0, min(longest, beat))
 
     def _send(self, now: float) -> None:
@@ -257,8 +257,8 @@ class Courier:
                 raise ConnectionLostError("no reply came")
         if now - self._asked_inbox > BLOCK_MILLISECONDS / 1000 + REPLY_TIMEOUT_SECONDS:
             raise ConnectionLostError("no reply came to the reading of the inbox")
-        if now - outbox.last_write > session.lease_seconds / 3:
-            outbox.last_write = now
+        if now - outbox.last_beat > session.lease_seconds / 3:
+            outbox.last_beat = now
             outbox.requests.append(outbox.beat())
             session.hand_over()
         elif outbox.functions.released and session.state is IDLE:

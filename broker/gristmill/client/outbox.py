@@ -72,7 +72,7 @@ class Outbox:
         """Ask the two questions although nothing is to be sent."""
         self.trim_from = ""
         """Inbox entries before this one are handled."""
-        self.last_write = time.monotonic()
+        self.last_beat = time.monotonic()
         self._object_numbers = itertools.count(1)
         self._resend: deque[tuple[int, list[Future]]] = deque()
         self.registration = 0
@@ -187,8 +187,7 @@ class Outbox:
             self._asked_batch, self._asked_at = self.last, time.monotonic()
             commands.append(self._ask_intake)
             commands.append(self._ask_record)
-        self.last_write = time.monotonic()
-        return Write(b"".join(commands), len(commands), asked, batch, large, self.last_write)
+        return Write(b"".join(commands), len(commands), asked, batch, large, time.monotonic())
 
     def _is_time_to_ask(self, batch: int) -> bool:
         """Whether the answers that are known are old: one task at a time need not ask with each."""

@@ -99,6 +99,8 @@ class Loop:
             name, settings, keys, Scripts(keys), Connection(settings.address, name=f"gristmill-scheduler-{os.getpid()}")
         )
         self._reader = Reader(keys, name)
+        self._next_duty = 0.0
+        """When the first duty is due."""
         self._duties: list[tuple[float, Duty]] = []
         for controller in controllers(settings):
             self._duties += [(0.0, duty) for duty in controller.duties]
@@ -107,6 +109,8 @@ class Loop:
         """What was read and is not applied, in order."""
         self._aside: list[bytes] = []
         self._read_pending = True
+        self._poll = select.poll()
+        """Wakes for a reply, and when the loop is to stop."""
 
     # --- life -----------------------------------------------------------------------------------------------
 
@@ -165,19 +169,17 @@ class Loop:
         self.replica.connection.connect()
         self.replica.scripts.load(self.replica.connection)
         self._reader.create_groups(self.replica.connection)
+        self._poll = select.poll()
+        for descriptor in (self.replica.connection.fileno(), self._woken):
+            self._poll.register(descriptor, select.POLLIN)
         self._read_pending = True
         self._reader.pending_from_the_start()
         self._duties = [(0.0, duty) for _, duty in self._duties]
+        self._next_duty = 0.0
         log.info("scheduler connected", extra={"scheduler": self.replica.id})
 
     def _pause(self, seconds: float) -> None:
-        self._wait_for([self._woken], seconds)
-
-    def _wait_for(self, descriptors: list[int], seconds: float) -> None:
-        poll = select.poll()
-        for descriptor in descriptors:
-            poll.register(descriptor, select.POLLIN)
-        poll.poll(seconds * 1000)
+        select.select([self._woken], [], [], seconds)
 
     # --- one turn -------------------------------------------------------------------------------------------
 
@@ -197,7 +199,7 @@ class Loop:
         for entry in entries:
             self._applied(entry, connection.read())
         if not connection.buffered:
-            self._wait_for([connection.fileno(), self._woken], connection.reply_timeout)
+            self._poll.poll(connection.reply_timeout * 1000)
             if self.stopping:
                 # What this read is given after all stays pending, and another replica takes it over.
                 connection.close()
@@ -213,7 +215,7 @@ class Loop:
             self._read_pending = pending and self._reader.note_pending(reply)
         if self.replica.bytes_taken > INTAKE_BYTES:
             information.watch_intake(self.replica)
-        if time.monotonic() >= self._next_duty():
+        if time.monotonic() >= self._next_duty:
             self._run_duties()
 
     def _add(self, entries: list[Entry]) -> int:
@@ -260,11 +262,8 @@ class Loop:
 
     # --- duties ---------------------------------------------------------------------------------------------
 
-    def _next_duty(self) -> float:
-        return min(due for due, _ in self._duties)
-
     def _milliseconds_to_next_duty(self) -> int:
-        return max(1, min(BLOCK_MILLISECONDS, int((self._next_duty() - time.monotonic()) * 1000)))
+        return max(1, min(BLOCK_MILLISECONDS, int((self._next_duty - time.monotonic()) * 1000)))
 
     def _run_duties(self) -> None:
         now = time.monotonic()
@@ -281,6 +280,7 @@ class Loop:
                     raise
                 log.warning("Redis is full; a duty is put off", extra={"duty": duty.name})
             self._duties[index] = (now + duty.period_seconds, duty)
+        self._next_duty = min(due for due, _ in self._duties)
 
     def _take_over(self, replica: Replica) -> None:
         found = self._reader.take_over(replica.connection, int(replica.settings.takeover_seconds * 1000))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import re
 import socket
+import struct
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -140,12 +141,13 @@ class Connection:
             from gristmill.store import addresses
 
             self._link, self._socket = addresses.open_socket(self.address, self.name, CONNECT_TIMEOUT_SECONDS)
+            self._socket.settimeout(self.reply_timeout)
         else:
             try:
                 self._socket = plain.open_socket(address, self.name, CONNECT_TIMEOUT_SECONDS)
             except (OSError, ConnectionLostError) as error:
                 raise ConnectionLostError(f"cannot reach Redis at {hide_password(self.address)}: {error}") from error
-        self._socket.settimeout(self.reply_timeout)
+            _limit_by_kernel(self._socket, self.reply_timeout)
         self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
         info = dict(line.partition(":")[::2] for line in self.request("INFO", "server").decode().splitlines())
         self.run_id = info.get("run_id", "")
@@ -206,9 +208,19 @@ class Connection:
 
     def _lost(self, error: OSError | None) -> Any:
         self.close()
+        if isinstance(error, BlockingIOError):
+            error = TimeoutError(f"timed out: no reply within {self.reply_timeout:g} s")
         raise ConnectionLostError(
             f"lost Redis at {hide_password(self.address)}: {error or 'the server closed the connection'}"
         ) from error
+
+
+def _limit_by_kernel(connected: socket.socket, seconds: float) -> None:
+    """Let the kernel end a wait after this time: a time-out of Python's costs a poll before each call."""
+    connected.settimeout(None)
+    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 def check_server(address: str) -> None:

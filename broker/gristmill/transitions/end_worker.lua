@@ -39,7 +39,7 @@ local function move_on(at, task, executing)
   if not record or record.worker ~= id or record.entry ~= at then return end
   local to = transition(record.state, 'WorkerDisconnect')
   if not to then return end
-  if TERMINAL[to] then return finish(task, record, to, {}) end
+  if is_terminal(to) then return finish(task, record, to, {}) end
   local deaths = 0
   if executing then
     deaths = redis.call('HINCRBY', key_task(task), 'deaths', 1)

@@ -62,13 +62,18 @@ def include_names() -> list[str]:
 
 @lru_cache(maxsize=1)
 def state_table() -> str:
-    """Lua for the transition table: NEXT[state][event] and TERMINAL[state]."""
+    """Lua for the transition table: next_state(state, event) and is_terminal(state).
+
+    Comparisons, not tables: a script would build its tables anew with each call, to look into them once or twice.
+    """
     rows: dict[str, list[str]] = {}
     for (state, event), to in TRANSITIONS.items():
-        rows.setdefault(state.value, []).append(f"{event.value}='{to.value}'")
-    table = ",".join(f"{state}={{{','.join(events)}}}" for state, events in rows.items())
-    terminal = ",".join(f"{state}=true" for state in sorted(item.value for item in TERMINAL))
-    return f"local NEXT = {{{table}}} local TERMINAL = {{{terminal}}}"
+        rows.setdefault(state.value, []).append(f"if event == '{event.value}' then return '{to.value}' end")
+    states = " ".join(f"if state == '{state}' then {' '.join(events)} return end" for state, events in rows.items())
+    terminal = " or ".join(f"state == '{state}'" for state in sorted(item.value for item in TERMINAL))
+    return (
+        f"local function next_state(state, event) {states} end local function is_terminal(state) return {terminal} end"
+    )
 
 
 @lru_cache(maxsize=1)

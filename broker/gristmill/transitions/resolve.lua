@@ -9,6 +9,6 @@ if not message then return word end
 if not is_id(message.task) then return refuse_entry('expected task') end
 if not accept() then return 'duplicate' end
 local state = redis.call('HGET', key_task(message.task), 'state')
-if state and TERMINAL[state] then downstream[1] = message.task end
+if state and is_terminal(state) then downstream[1] = message.task end
 settle()
 return 'applied'

@@ -12,7 +12,6 @@ if not message then return word end
 if not is_id(message.worker) or type(message.outcomes) ~= 'table' or #message.outcomes > 1000 then return refuse_entry('expected worker and outcomes') end
 if not accept() then return 'duplicate' end
 count('requests:outcomes', 1)
-local now = now_ms()
 local worker_id = message.worker
 local worker = worker_of(worker_id)
 local measured, total = 0, 0
@@ -74,7 +73,7 @@ local function apply(id, attempt, event, outcome)
     local delay = tonumber(redis.call('HGET', key_task(id), 'retry_delay') or '0')
     local why = ',' .. outcome.measured .. ',' .. (outcome.error or 'null') .. ',{"event":"' .. event .. '"}'
     if delay > 0 then
-      delay_task(id, record, to, now + delay, why)
+      delay_task(id, record, to, now_ms() + delay, why)
     else
       requeue(id, record, to, why)
     end

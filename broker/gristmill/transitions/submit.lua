@@ -3,7 +3,6 @@
 -- KEYS: prefix request
 -- ARGV: entry body
 -- RETURNS: applied duplicate early newer malformed unknown
--- @include clock
 -- @include accept
 -- @include finish
 -- @include assign
@@ -24,7 +23,7 @@ local function drop_calls()
 end
 local client, batch = message.client, message.batch
 if not is_id(client) or not is_whole(batch, 1, 1e14) then return refuse_entry('expected a client and the number of a batch') end
-local facts = redis.call('HMGET', key_client(client), 'batch', 'last', 'lease_ms', 'ended', 'registration')
+local facts = redis.call('HMGET', key_client(client), 'batch', 'last', 'ahead', 'ended', 'registration', 'base:' .. tostring(message.lane))
 -- Batches are numbered anew with each registration: one of a later registration waits for it, an earlier one is void.
 local registration = tonumber(message.registration) or tonumber(facts[5])
 local ahead = facts[1] and registration > tonumber(facts[5])
@@ -38,21 +37,23 @@ if not facts[1] or facts[4] or ahead then
   return 'unknown'
 end
 
--- The batch is marked as applied: up to where there is no gap in the record, beyond it in a set.
+-- The batch is marked as applied: up to where there is no gap in the record, beyond it in a set of `ahead` batches.
 local applied = tonumber(facts[1])
 if registration < tonumber(facts[5]) or batch <= applied or (batch > applied + 1 and redis.call('SADD', key_client_batches(client), batch) == 0) then
   count('refused:tasks:applied_batch', 1)
   write_changes()
   return 'duplicate'
 end
+local ahead = tonumber(facts[3] or 0)
 if batch == applied + 1 then
   applied = batch
-  while redis.call('SREM', key_client_batches(client), applied + 1) == 1 do applied = applied + 1 end
-  redis.call('HSET', key_client(client), 'batch', applied)
+  while ahead > 0 and redis.call('SREM', key_client_batches(client), applied + 1) == 1 do applied, ahead = applied + 1, ahead - 1 end
+else
+  ahead = ahead + 1
 end
-local now = now_ms()
-local submitted = string.format('%d', now)
-redis.call('ZADD', key_clients(), 'XX', observed_ms() + tonumber(facts[3]), client)
+redis.call('HSET', key_client(client), 'batch', applied, 'ahead', ahead)
+-- An entry's id begins with the time at which it came.
+local submitted = string.match(entry, '^%d+')
 
 local function refuse(numbers, reason)
   if #numbers > 0 then notify(client, 'refused', cjson.encode({ reason = reason, tasks = numbers })) end
@@ -101,10 +102,12 @@ local lanes = {}
 local function lane_of(name)
   local lane = lanes[name]
   if lane then return lane end
-  know_lane(name)
-  local base = tonumber(redis.call('HGET', key_client(client), 'base:' .. name) or '0')
-  lane = { name = name, base = base, reached = tonumber(redis.call('HGET', key_lanes(), name) or '0'), busy = redis.call('EXISTS', key_ready(name)) == 1, ready = {} }
-  if not lane.busy then lane.workers = workers_with_room(name) end
+  local reached = redis.call('HGET', key_lanes(), name)
+  if not reached then know_lane(name) end
+  local base = facts[6]
+  if name ~= message.lane then base = redis.call('HGET', key_client(client), 'base:' .. name) end
+  lane = { name = name, base = tonumber(base or '0'), reached = tonumber(reached or '0'), busy = redis.call('EXISTS', key_ready(name)) == 1, ready = {} }
+  if not lane.busy then lane.workers = workers_with_room(name, #message.tasks) end
   lanes[name] = lane
   return lane
 end
@@ -181,7 +184,7 @@ local function wait_for(task)
     states[i] = state
     if not state then
       gone[#gone + 1] = dependency
-    elseif TERMINAL[state] and state ~= 'success' then
+    elseif is_terminal(state) and state ~= 'success' then
       ended = dependency
     end
   end

@@ -6,7 +6,7 @@ local function cancel_task(id, reason)
   local record = record_of(id)
   if not record then return false end
   local state = record.state
-  if TERMINAL[state] or state == 'canceling' then return true end
+  if is_terminal(state) or state == 'canceling' then return true end
   local to = transition(state, 'TaskCancel')
   if not to then return true end
   if state == 'inactive' then

@@ -55,6 +55,37 @@ end
 local function notify(client, kind, json)
   notices[#notices + 1] = { client, kind, json }
 end
+-- All counts are read and written at once: a command for each costs more than everything else that is done with them.
+-- Answers the running number of the last change.
+local function write_counts()
+  local fields, amounts, named = {}, {}, {}
+  local function add(field, amount, others)
+    if amount == 0 then return end
+    fields[#fields + 1], amounts[#amounts + 1] = field, amount
+    named[#fields] = others
+  end
+  add('events', #change_rows)
+  for field, amount in pairs(counts) do add(field, amount) end
+  for name, states in pairs(ended_functions) do
+    for state, amount in pairs(states) do add('function:' .. name .. ':' .. state, amount, 'function:(others):' .. state) end
+  end
+  local written = {}
+  for from = 1, #fields, 500 do
+    local to = math.min(from + 499, #fields)
+    local values = redis.call('HMGET', key_counts(), unpack(fields, from, to))
+    for at = from, to do
+      local value = values[at - from + 1]
+      if not value and named[at] and redis.call('HINCRBY', key_counts(), 'function_fields', 1) > FUNCTION_FIELDS then
+        redis.call('HINCRBY', key_counts(), named[at], amounts[at])
+      else
+        written[#written + 1] = fields[at]
+        written[#written + 1] = (tonumber(value) or 0) + amounts[at]
+      end
+    end
+  end
+  for from = 1, #written, 1000 do redis.call('HSET', key_counts(), unpack(written, from, math.min(from + 999, #written))) end
+  return written[2]
+end
 -- A client that ended has no inbox any more: NOMKSTREAM keeps it from coming back.
 local function write_changes()
   for client, rows in pairs(inbox_rows) do
@@ -65,20 +96,8 @@ local function write_changes()
   for _, notice in ipairs(notices) do
     redis.call('XADD', key_client_inbox(notice[1]), 'NOMKSTREAM', '*', notice[2], notice[3])
   end
-  for field, amount in pairs(counts) do
-    if amount ~= 0 then redis.call('HINCRBY', key_counts(), field, amount) end
-  end
-  for name, states in pairs(ended_functions) do
-    for state, amount in pairs(states) do
-      local field = 'function:' .. name .. ':' .. state
-      if redis.call('HEXISTS', key_counts(), field) == 0 and redis.call('HINCRBY', key_counts(), 'function_fields', 1) > FUNCTION_FIELDS then
-        field = 'function:(others):' .. state
-      end
-      redis.call('HINCRBY', key_counts(), field, amount)
-    end
-  end
+  local number = write_counts()
   if #change_rows > 0 then
-    local number = redis.call('HINCRBY', key_counts(), 'events', #change_rows)
     local functions = '[]'
     if #change_functions > 0 then functions = cjson.encode(change_functions) end
     local workers = '[]'

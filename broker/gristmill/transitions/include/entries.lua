@@ -1,5 +1,6 @@
 -- entries: takes entries off a worker's task stream. XACK goes with XDEL, or the group would list them for ever.
 -- @include load
+local FEW = 4
 local freed = {}
 local function free_entry(worker, at)
   local list = freed[worker]
@@ -20,27 +21,28 @@ local function last_delivered(tasks)
 end
 -- Removes entries that a processor has read. Mostly they are the oldest of the stream, and cutting it there costs a
 -- twentieth of deleting them one by one: all before the oldest pending entry are finished, and when none is pending
--- all that were delivered.
-local function cut_off(tasks, list)
+-- all that were delivered. Answers how many went.
+local function cut_off(tasks)
   local pending = redis.pcall('XPENDING', tasks, 'processors')
-  if pending.err then return false end
+  if pending.err then return 0 end
   local oldest = pending[2]
   if not oldest then
     local ms, sequence = string.match(last_delivered(tasks) or '0-0', '^(%d+)-(%d+)$')
     oldest = ms .. '-' .. string.format('%d', sequence + 1)
   end
-  return redis.call('XTRIM', tasks, 'MINID', oldest) >= #list
+  return redis.call('XTRIM', tasks, 'MINID', oldest)
 end
 -- Writes what `free_entry` collected, and puts the workers' loads right. A worker without a record is passed over.
--- `read` says that processors have read them all.
+-- `read` says that processors have read them all; a few are deleted without looking where to cut.
 local function write_freed(read)
   for id, list in pairs(freed) do
+    local worker = worker_of(id)
     local tasks = key_worker_tasks(id)
     redis.call('XACK', tasks, 'processors', unpack(list))
-    if not read or not cut_off(tasks, list) then redis.call('XDEL', tasks, unpack(list)) end
-    local worker = worker_of(id)
+    local removed = read and #list > FEW and cut_off(tasks) or 0
+    if removed < #list then removed = removed + redis.call('XDEL', tasks, unpack(list)) end
     if worker then
-      worker.outstanding = redis.call('XLEN', tasks)
+      worker.outstanding = worker.outstanding - removed
       worker.freed = true
       touch(worker)
     end

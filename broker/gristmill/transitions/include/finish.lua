@@ -25,7 +25,7 @@ local function drop_use(dependency)
   if redis.call('EXISTS', key) == 0 then return end
   if redis.call('HINCRBY', key, 'users', -1) <= 0 then
     local state = redis.call('HGET', key, 'state')
-    if TERMINAL[state] then
+    if is_terminal(state) then
       doomed[#doomed + 1] = key
       doomed[#doomed + 1] = key_value(dependency)
       doomed[#doomed + 1] = key_dependents(dependency)

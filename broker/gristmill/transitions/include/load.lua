@@ -1,14 +1,14 @@
 -- load: workers as this script knows them, and their place in the load sets of their lanes.
--- A worker's score is its outstanding tasks per processor, written anew from XLEN, so that it cannot drift;
+-- A worker's score is its outstanding tasks per processor. Each script counts from XLEN, so that it cannot drift;
 -- a full worker stands 1,000,000 higher: dispatch stops before it, balance starts from there.
 local FULL = 1000000
 local loaded = {}
 local function worker_of(id)
   local worker = loaded[id]
   if worker == nil then
-    local facts = redis.call('HMGET', key_worker(id), 'processors', 'room', 'lanes', 'draining', 'gone')
+    local facts = redis.call('HMGET', key_worker(id), 'processors', 'room', 'lanes', 'draining', 'gone', 'queue', 'queue_size', 'service_us')
     if facts[1] then
-      worker = { id = id, processors = tonumber(facts[1]), room = tonumber(facts[2]), lanes = {}, open = not facts[4] and not facts[5], gone = facts[5], tasks = key_worker_tasks(id) }
+      worker = { id = id, processors = tonumber(facts[1]), room = tonumber(facts[2]), lanes = {}, open = not facts[4] and not facts[5], gone = facts[5], queue = tonumber(facts[6]), queue_size = tonumber(facts[7]), service_us = tonumber(facts[8]), tasks = key_worker_tasks(id) }
       for lane in string.gmatch(facts[3] or '', '%S+') do worker.lanes[#worker.lanes + 1] = lane end
       worker.outstanding = redis.call('XLEN', worker.tasks)
     else
@@ -24,10 +24,10 @@ end
 local function write_loads()
   for _, worker in pairs(loaded) do
     if worker and worker.touched then
+      worker.touched = false
       if worker.open and worker.processors > 0 then
-        local outstanding = redis.call('XLEN', worker.tasks)
-        local score = outstanding / worker.processors
-        if outstanding >= worker.room then score = score + FULL end
+        local score = worker.outstanding / worker.processors
+        if worker.outstanding >= worker.room then score = score + FULL end
         for _, lane in ipairs(worker.lanes) do redis.call('ZADD', key_load(lane), score, worker.id) end
       else
         for _, lane in ipairs(worker.lanes) do redis.call('ZREM', key_load(lane), worker.id) end
@@ -35,10 +35,10 @@ local function write_loads()
     end
   end
 end
--- Up to 16 workers of the lane that have room, the least loaded first.
-local function workers_with_room(lane)
+-- Up to 16 workers of the lane that have room, the least loaded first; not more than there are tasks, if that is known.
+local function workers_with_room(lane, tasks)
   local found = {}
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', key_load(lane), '-inf', '(' .. FULL, 'LIMIT', 0, 16)) do
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', key_load(lane), '-inf', '(' .. FULL, 'LIMIT', 0, math.min(tasks or 16, 16))) do
     local worker = worker_of(id)
     if worker and worker.open and worker.outstanding < worker.room then found[#found + 1] = worker end
   end

@@ -12,15 +12,16 @@ local function shrink(worker, bearable)
   return_unread(worker, math.min(worker.outstanding - worker.room, 500))
 end
 local function set_room(worker, mean_us, tasks)
-  local facts = redis.call('HMGET', key_worker(worker.id), 'queue', 'queue_size', 'service_us')
-  local queue, limit, service = tonumber(facts[1]), tonumber(facts[2]), tonumber(facts[3])
+  local service = worker.service_us
   -- A mean over the last tasks, some 50 of them: a hundred short ones in one batch do not forget the long ones.
   local changed = mean_us > CHANGE_US and mean_us > CHANGE * service
   if service < 0 or changed then service = mean_us else service = service + (mean_us - service) * tasks / (tasks + MEMORY_TASKS) end
   local wanted = math.floor(QUEUE_US / math.max(service, 1) * worker.processors)
-  wanted = math.max(1, math.min(wanted, queue * 2, limit))
+  wanted = math.max(1, math.min(wanted, worker.queue * 2, worker.queue_size))
+  service = math.floor(service)
   local room = worker.processors + wanted
-  redis.call('HSET', key_worker(worker.id), 'queue', wanted, 'service_us', math.floor(service), 'room', room)
+  redis.call('HSET', key_worker(worker.id), 'queue', wanted, 'service_us', service, 'room', room)
+  worker.queue, worker.service_us = wanted, service
   if room ~= worker.room then
     worker.room = room
     touch(worker)

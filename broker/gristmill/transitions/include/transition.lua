@@ -2,8 +2,7 @@
 -- @include changes
 -- @include states
 local function transition(state, event)
-  local row = NEXT[state]
-  local to = row and row[event]
+  local to = next_state(state, event)
   if not to then count('refused:' .. tostring(state) .. ':' .. event, 1) end
   return to
 end
