@@ -8,7 +8,7 @@ PYTEST_OPTIONS ?= -n 2 --dist loadfile
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static format docs bench mutate-guards clean
+.PHONY: help demo test check static format docs bench mutate-guards crash-sweep clean
 
 help: ## Show this list
 	@echo "Gristmill. Targets (make TARGET, more options by ARGS='...'):"
@@ -48,6 +48,9 @@ bench: $(INSTALLED) ## Measure throughput and latency on this machine
 
 mutate-guards: $(INSTALLED) ## Take out each guard of each Lua script in turn: some test must notice (half an hour)
 	@PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
+
+crash-sweep: $(INSTALLED) ## Kill the scheduler at each of its Redis commands, in every way (half an hour)
+	@PYTHONPATH=tests $(BIN)/python -m crash $(ARGS)
 
 clean: ## Remove everything that make has made, .venv included
 	rm -rf $(VENV) .cache dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,92 @@
+"""`make crash-sweep`: every scenario once per Redis command of the scheduler, killed at that command in every way.
+
+make crash-sweep                              everything (half an hour on two free cores)
+make crash-sweep ARGS="--sample 50 --seed 7"  50 points of each scenario
+make crash-sweep ARGS="graph cancel"          these scenarios
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterable
+
+from crash import sweep
+from crash.points import Point
+from crash.scenarios import SCENARIOS
+from crash.world import BrokenLawError
+from support.database import Database
+from support.server import RedisServer
+
+_database: Database | None = None
+
+
+def _begin(address: str) -> None:
+    global _database
+    _database = Database(address)
+
+
+def _run(job: tuple[str, Point]) -> tuple[str, Point, str, str]:
+    """One run in a process of the pool: scenario, point, command of the crash, violation."""
+    scenario, point = job
+    assert _database is not None
+    try:
+        return scenario, point, sweep.run(_database, scenario, point).crashed_at, ""
+    except BrokenLawError as violation:
+        return scenario, point, "", str(violation)
+
+
+def judge(server: RedisServer, jobs: int, todo: Iterable[tuple[str, Point]]) -> tuple[int, int, list[str]]:
+    """Run all of it; how many runs, how many of them reached their point, and the violations."""
+    runs, reached, found = 0, 0, []
+    # Spawned, not forked: nothing of this process is shared.
+    with multiprocessing.get_context("spawn").Pool(jobs, _begin, (server.address,)) as pool:
+        for scenario, point, crashed_at, violation in pool.imap_unordered(_run, todo, chunksize=4):
+            runs += 1
+            reached += bool(crashed_at) or bool(violation)
+            if violation:
+                found.append(violation)
+                print(violation, flush=True)
+            if runs % 200 == 0:
+                print(f"{runs} runs, now {scenario} {point.number} {point.mode.name}", flush=True)
+    return runs, reached, found
+
+
+def main() -> int:
+    """Sweep; 1 when a law did not hold."""
+    parser = argparse.ArgumentParser(prog="make crash-sweep", description="Kill the scheduler at every command.")
+    parser.add_argument("scenarios", nargs="*", help=f"some of {', '.join(SCENARIOS)}; all without any")
+    parser.add_argument("--sample", type=int, default=0, help="so many points of each scenario; 0: all")
+    parser.add_argument("--seed", type=int, default=0, help="which ones")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at the same time")
+    options = parser.parse_args()
+    unknown = set(options.scenarios) - set(SCENARIOS)
+    if unknown:
+        parser.error(f"expected scenarios; got {', '.join(sorted(unknown))}")
+    begun = time.monotonic()
+    server = RedisServer()
+    server.start()
+    try:
+        database = Database(server.address)
+        todo: list[tuple[str, Point]] = []
+        for scenario in options.scenarios or SCENARIOS:
+            chosen = (
+                sweep.sampled(database, scenario, options.sample, options.seed)
+                if options.sample
+                else list(sweep.complete(database, scenario))
+            )
+            print(f"{scenario}: {len(chosen)} points", flush=True)
+            todo += [(scenario, point) for point in chosen]
+        runs, reached, found = judge(server, options.jobs, todo)
+    finally:
+        server.discard()
+    seconds = time.monotonic() - begun
+    print(f"{runs} runs, {reached} reached their crash point, {len(found)} violations; {seconds:.0f} s")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
