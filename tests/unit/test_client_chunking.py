@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gristmill.client.chunking import CHUNK_BYTES, MOST_ITEMS, TARGET_NS, Sizer
 
 MICROSECOND, MILLISECOND = 1_000, 1_000_000
@@ -84,10 +82,10 @@ def test_a_given_size_is_kept_whatever_is_measured() -> None:
     assert sizer.size() == 7
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_where_one_is_the_most_one_it_is(known: bool) -> None:
-    sizer = Sizer(1)
-    if known:
-        note_all(sizer, 1, 1)
+def test_the_first_measurement_is_worth_waiting_for_unless_the_size_is_given() -> None:
+    sizer = Sizer(MOST_ITEMS)
 
-    assert sizer.size() == 1
+    assert sizer.wants_to_know
+    note_all(sizer, 1)
+    assert not sizer.wants_to_know
+    assert not Sizer(1, fixed=True).wants_to_know

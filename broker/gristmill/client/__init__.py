@@ -1,6 +1,9 @@
 """What a program calls: the client, its futures, and what carries them.
 
-client.py      the API: submit, map, starmap, gather, cancel
+client.py      the API: submit, gather, cancel, options
+many.py        the API for many items: map, starmap, imap, imap_unordered
+imap.py        values as they come
+progress.py    how far a map has come
 mapping.py     one function for many items: what goes together, and what comes back
 chunking.py    how many short items travel as one task (pure)
 options.py     what may differ from task to task

@@ -32,9 +32,9 @@ class Sizer:
         self._size = most if fixed else 1
 
     @property
-    def known(self) -> bool:
-        """Whether anything was measured."""
-        return bool(self._samples)
+    def wants_to_know(self) -> bool:
+        """Whether the first measurement would make a difference."""
+        return not self.fixed and not self._samples
 
     def note(self, items: int, total_ns: int, squares_ns2: float, longest_ns: int) -> None:
         """So many items took so long together, with this sum of squares."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import gristmill.client
 from gristmill.client.functions import FunctionObject, check_call
 from gristmill.client.future import CANCEL_SECONDS, CANCELLED, FINISHED, RUNNING, Future
-from gristmill.client.mapping import argument_tuples, run_all
+from gristmill.client.many import ManyCalls
 from gristmill.client.options import check_names, task_options
 from gristmill.client.outbox import OPEN
 from gristmill.client.serializer import DependencyFailedError, LargeCall, dump_call
@@ -33,7 +33,7 @@ class Cluster(Protocol):
     namespace: str
 
 
-class Calls:
+class Calls(ManyCalls):
     """What can be called on a client, and on a view of it."""
 
     _session: Session
@@ -96,42 +96,6 @@ class Calls:
         return View(self, {**self._given, **options})
 
     # --- many tasks ---------------------------------------------------------------------------------------
-
-    def map(
-        self,
-        function: Callable[..., Any],
-        /,
-        *iterables: Iterable[Any],
-        chunksize: int | Literal["auto"] = "auto",
-        timeout: float | None = None,
-    ) -> list[Any]:
-        """`[function(*items) for items in zip(*iterables)]`, run by workers: waits, and returns the values in order.
-
-        Short items travel together, as one task: as many as take some 5 ms ("auto"), or at most `chunksize`; with 1
-        each is a task of its own, as are items with a time limit or retries.
-
-        The first exception (in order) is raised; what has not run then is cancelled. So it is when an item cannot be
-        serialised (the error says which), when `timeout` seconds have passed, and on Ctrl-C. The client stays usable.
-
-            client.map(pow, [1, 2, 3], [2, 2, 2])  # [1, 4, 9]
-        """
-        if not iterables:
-            raise TypeError("expected map(function, iterable, ...); got no iterable")
-        return run_all(self, function, zip(*iterables, strict=False), chunksize, timeout)
-
-    def starmap(
-        self,
-        function: Callable[..., Any],
-        iterable: Iterable[Iterable[Any]],
-        *,
-        chunksize: int | Literal["auto"] = "auto",
-        timeout: float | None = None,
-    ) -> list[Any]:
-        """`[function(*arguments) for arguments in iterable]`, run by workers; as `map` in all else.
-
-        client.starmap(pow, [(2, 3), (3, 2)])  # [8, 9]
-        """
-        return run_all(self, function, argument_tuples(iterable), chunksize, timeout)
 
     def gather(self, futures: Iterable[Future], *, timeout: float | None = None) -> list[Any]:
         """The values of the futures in their order; the first exception (in order) is raised."""

@@ -11,7 +11,6 @@ promised for the item, not for its neighbours), those with futures among their a
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
@@ -30,12 +29,14 @@ from gristmill.protocol.kinds import INLINE_BYTES
 
 if TYPE_CHECKING:
     from gristmill.client.client import Calls
+    from gristmill.client.progress import Progress
 
 SINGLES = 50
 """While items travel alone, so many are taken from the source at a time."""
 PROBES = 32
 PROBE_SECONDS = 0.05
-"""After so many items it is waited so long for the first outcome: what it says may save sending thousands alone."""
+"""After so many items, and each time their number has doubled, the first outcome is waited for, but no longer than this:
+what it says may save sending thousands alone."""
 ITEM_BYTES = 2048
 """An item whose call is larger travels alone."""
 LARGEST_CHUNK_BYTES = 64 * 1024
@@ -49,7 +50,7 @@ Chunksize = int | Literal["auto"]
 class Part:
     """Some items that follow each other, and the task that carries them."""
 
-    __slots__ = ("count", "failures", "first", "future", "items", "rest", "values")
+    __slots__ = ("count", "counted", "failures", "first", "future", "items", "rest", "values")
 
     def __init__(self, first: int, items: list[tuple[Any, ...]], future: Future) -> None:
         self.first = first
@@ -64,6 +65,8 @@ class Part:
         """By position in `values`."""
         self.rest: list[Part] = []
         """What it did not get to, sent again."""
+        self.counted = 0
+        """How many of its items the progress counts as done."""
 
 
 class Mapped:
@@ -74,7 +77,9 @@ class Mapped:
         function: what is called.
         items: tuples of arguments.
         chunksize: "auto", or the most items that may travel together.
+        most: the most items that may travel together by "auto".
         on_end: is called with each part that has ended, in whatever thread notices it.
+        progress: is told how many items are done.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class Mapped:
         *,
         most: int = MOST_ITEMS,
         on_end: Callable[[Part], None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         check_chunksize(chunksize)
         session = calls._session
@@ -102,13 +108,14 @@ class Mapped:
         self._options: Mapping[str, Any] = calls._options or {}
         self._items = items
         self._on_end = on_end
+        self._progress = progress
         self._lock = threading.RLock()
         self._closed = False
         self._unseen: deque[Part] = deque()
         """Parts not yet looked at by `_look`, in order."""
-        self._probed = False
+        self._next_probe = PROBES
         if not _ALONE.isdisjoint(self._options):
-            self.sizer = Sizer(1)
+            self.sizer = Sizer(1, fixed=True)
         elif chunksize == "auto":
             self.sizer = Sizer(most)
         else:
@@ -138,8 +145,8 @@ class Mapped:
     def _look(self) -> None:
         """Note what has come back meanwhile, in order."""
         unseen = self._unseen
-        if not self._probed and self.taken >= PROBES and not self.sizer.fixed and self.sizer.most > 1:
-            self._probed = True
+        if unseen and self.taken >= self._next_probe and self.sizer.wants_to_know:
+            self._next_probe = 2 * self.taken
             unseen[0].future.await_end(PROBE_SECONDS)
         while unseen and unseen[0].future._state is not RUNNING:
             part = unseen.popleft()
@@ -148,7 +155,7 @@ class Mapped:
                 self.failed = self.failed or bool(part.failures)
             else:
                 self.failed = self.failed or part.future._failed
-                if self.sizer.most > 1 and (row := part.future._row) is not None:
+                if not self.sizer.fixed and (row := part.future._row) is not None:
                     took = row[4] * 1000
                     self.sizer.note(1, took, float(took * took), took)
 
@@ -227,7 +234,7 @@ class Mapped:
             raise _named(at, error) from error
         part = Part(at, [item], future)
         part.items = None
-        if self._on_end is not None:
+        if self._on_end is not None or self._progress is not None:
             future.add_done_callback(lambda _: self._ended(part))
         return part
 
@@ -259,8 +266,19 @@ class Mapped:
         row = future._row
         if part.count > 1 and (future._failed or (row is not None and row[4] * 1000 > SLICE_NS // 2)):
             self.settle(part)
+        self._count(part)
         if self._on_end is not None:
             self._on_end(part)
+
+    def _count(self, part: Part) -> None:
+        """Tell the progress how many items of a part that has ended are done, if it does not know yet."""
+        if self._progress is None:
+            return
+        with self._lock:
+            done = part.count if part.values is None else len(part.values)
+            more, part.counted = done - part.counted, done
+        if more:
+            self._progress.advance(more)
 
     def settle(self, part: Part, timeout: float | None = None) -> None:
         """Wait for a part, and take its outcome apart: once, whoever comes first.
@@ -274,6 +292,7 @@ class Mapped:
             if part.values is None:
                 self._settle(part)
                 part.items = None
+        self._count(part)
 
     def _settle(self, part: Part) -> None:
         future = part.future
@@ -325,7 +344,9 @@ class Mapped:
     def collect(self, part: Part, left: Callable[[], float | None]) -> list[Any]:
         """The values of a part, waiting for at most `left()` seconds; raises the first exception in it."""
         if part.count == 1 and part.values is None:
-            return [part.future.result(left())]
+            value = part.future.result(left())
+            self._count(part)
+            return [value]
         self.settle(part, left())
         assert part.values is not None
         if part.failures:
@@ -348,49 +369,6 @@ class Mapped:
                     unfinished.append(part.future)
         if unfinished and self._session.refusal is None:
             self._session.cancel(unfinished)
-
-
-def run_all(
-    calls: Calls,
-    function: Callable[..., Any],
-    items: Iterator[tuple[Any, ...]],
-    chunksize: Chunksize,
-    timeout: float | None,
-) -> list[Any]:
-    """What `map` and `starmap` do."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-
-    def left() -> float | None:
-        return None if deadline is None else max(0.0, deadline - time.monotonic())
-
-    mapped = Mapped(calls, function, items, chunksize)
-    parts: list[Part] = []
-    try:
-        while not mapped.failed and (sent := mapped.send()):
-            parts += sent
-            if left() == 0.0:
-                break
-        values: list[Any] = []
-        for part in parts:
-            values += mapped.collect(part, left)
-        return values
-    except BaseException:
-        mapped.close(parts)
-        raise
-    finally:
-        del mapped, parts  # an exception's traceback must not keep every value alive
-
-
-def argument_tuples(iterable: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
-    """The items of `starmap` as tuples; raises TypeError for one that is none."""
-    for at, item in enumerate(iterable):
-        try:
-            yield tuple(item)
-        except TypeError:
-            raise TypeError(
-                f"expected each item to be a tuple of arguments; got {type(item).__qualname__} as item {at} "
-                "(the first is 0); use map for functions of one argument"
-            ) from None
 
 
 def check_chunksize(chunksize: Chunksize) -> None:
