@@ -35,7 +35,7 @@ SINGLES = 50
 """While items travel alone, so many are taken from the source at a time."""
 PROBES = 32
 PROBE_SECONDS = 0.05
-"""After so many items, and each time their number has doubled, the first outcome is waited for, but no longer than this:
+"""After so many items, and each time their number has doubled, the first outcome is awaited, but no longer than this:
 what it says may save sending thousands alone."""
 ITEM_BYTES = 2048
 """An item whose call is larger travels alone."""
