@@ -11,7 +11,7 @@ import pytest
 
 from gristmill.errors import ConnectionLostError
 from gristmill.protocol.keys import Keys
-from gristmill.snapshot import SHOWN_STATES, Snapshot
+from gristmill.snapshot import SHOWN_STATES, WORKER_SORTS, Snapshot
 from gristmill.snapshot.reading import Command, Reader
 from support.database import Database
 from support.seeding import Seeding
@@ -53,7 +53,7 @@ def test_an_empty_namespace_has_zeros_and_no_rows(snapshot: Snapshot) -> None:
     seen = snapshot.overview()
 
     assert dict.fromkeys(SHOWN_STATES, 0) == seen.counts.states
-    assert (seen.workers.rows, seen.schedulers, seen.tasks.rows) == ((), (), ())
+    assert (seen.workers.rows, seen.schedulers, seen.lanes) == ((), (), ())
     assert seen.intake.open
     assert {"no-scheduler"} == codes(snapshot)
 
@@ -317,22 +317,59 @@ def test_a_server_that_may_evict_or_keeps_nothing_raises_alerts(own_server: Redi
         assert {"eviction-policy", "persistence-off"} <= {alert.code for alert in snapshot.alerts()}
 
 
-def test_an_overview_takes_few_round_trips_and_never_scans_the_keyspace(
+def test_a_pulse_is_one_round_trip_of_twelve_commands(
     snapshot: Snapshot, seeding: Seeding, round_trips: list[list[Command]]
 ) -> None:
-    for number in range(120):
-        seeding.worker(f"mill-1|{number}|w{number}|r", assigned=1)
-        seeding.changes((f"c.{number:07}", "success", 1, WORKER, "shop.price", 1, 1, 1))
+    seeding.count(state__running=3)
+
+    assert snapshot.pulse().counts.states["running"] == 3
+    assert [len(commands) for commands in round_trips] == [12]
+
+
+def test_a_fleet_is_read_in_slices_and_nothing_scans_the_keyspace(
+    snapshot: Snapshot, seeding: Seeding, round_trips: list[list[Command]]
+) -> None:
+    for number in range(250):
+        seeding.worker(f"mill-1|{number}|w{number}|r", assigned=number % 2)
     seeding.lane("gpu,python3.11", waiting=2)
 
-    seen = snapshot.overview()
+    fleet = snapshot.fleet()
 
-    assert (len(seen.workers.rows), seen.workers.total, len(seen.tasks.rows)) == (50, 120, 25)
-    assert len(round_trips) <= 5
+    assert (len(fleet.workers), fleet.total) == (250, 250)
+    assert [worker.outstanding for worker in fleet.workers[:3]] == [0, 1, 0]
+    assert all(len(commands) <= 210 for commands in round_trips)
     words = {command[0] for commands in round_trips for command in commands}
     assert not words & {"KEYS", "SCAN", "SMEMBERS", "CLIENT", "EVALSHA", "CONFIG"}
-    touched = {command[1] for commands in round_trips for command in commands if command[0] == "HGETALL"}
-    assert len(touched) <= 50
+
+
+def test_every_worker_of_the_fleet_is_sorted_not_only_those_shown(snapshot: Snapshot, seeding: Seeding) -> None:
+    for number in range(60):
+        seeding.worker(f"mill-1|{number}|w{number}|r", room=number)
+
+    page = snapshot.workers(per_page=2, sort="free", descending=True)
+
+    assert [worker.name for worker in page.rows] == ["w59", "w58"]
+    assert (page.page, page.pages) == (1, 30)
+
+
+@pytest.mark.parametrize("sort", WORKER_SORTS)
+def test_every_column_can_be_sorted_by(snapshot: Snapshot, seeding: Seeding, sort: str) -> None:
+    seeding.worker(WORKER, processors=[{"task": "c.0000001", "function": "f"}])
+    seeding.worker("mill-2|1|w2|bbbb")
+
+    up, down = (snapshot.workers(sort=sort, descending=falling).rows for falling in (False, True))
+
+    assert {worker.name for worker in up} == {worker.name for worker in down} == {"w1", "w2"}
+
+
+def test_the_task_at_the_head_of_a_lane_tells_how_long_work_waits(
+    snapshot: Snapshot, seeding: Seeding, database: Database, keys: Keys
+) -> None:
+    seeding.lane("python3.11", waiting=2)
+    seeding.task("Client0001.0000000", submitted=1_000)
+    seeding.task("Client0001.0000001", submitted=9_000)
+
+    assert snapshot.fleet().oldest_waiting == 1_000
 
 
 def test_everything_can_be_written_as_json(

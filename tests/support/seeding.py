@@ -104,6 +104,7 @@ class Seeding:
                 "release": "0.1.0",
                 "cpu_percent": 12.5,
                 "rss_bytes": 33 << 20,
+                "host_memory_free_bytes": 5 << 30,
                 "loop_lag_ms": 0.8,
                 "requests_per_s": 310.0,
                 "scripts_per_s": 305.5,

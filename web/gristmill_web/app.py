@@ -18,9 +18,9 @@ from gristmill.snapshot import Snapshot, formats
 from gristmill_web import compression, security
 from gristmill_web.board import Board
 from gristmill_web.frame import preferences
+from gristmill_web.memory import Memory
 from gristmill_web.pages import PAGES, health
 from gristmill_web.pages import settings as settings_page
-from gristmill_web.pages.overview import Memory
 from gristmill_web.settings import PageSettings
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ def create_app(settings: PageSettings) -> Flask:
     app.jinja_env.filters.update({name: getattr(formats, name) for name in FILTERS})
     app.jinja_env.globals.update(
         asset=_asset, htmx=HTMX, namespace=settings.namespace, release=__version__, preferences=preferences,
+        has_page=lambda name: f"{name}.whole" in app.view_functions,
         navigation=[page for page in PAGES if page.in_navigation], refresh_ms=lambda: _refresh_ms(settings),
     )  # fmt: skip
     snapshot = Snapshot(settings.address, settings.namespace, reply_timeout=REDIS_TIMEOUT_SECONDS)

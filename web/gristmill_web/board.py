@@ -18,6 +18,8 @@ KEPT = 64
 """How many readings are kept, of all pages and queries together."""
 RETRY_SECONDS = 1.0
 """After a failure nobody asks Redis again for so long: everyone who looks would wait for the same time-out."""
+GLANCE_SECONDS = 10.0
+"""What is read behind the viewers' backs may be so old; nobody has looked for a while when it is older."""
 PATIENCE_SECONDS = 1.0
 """Who finds another one asking for the same waits so long for the answer, and then takes what there is."""
 NO_ANSWER = "Redis has not answered yet."
@@ -69,6 +71,29 @@ class Board:
             with self._lock:
                 self._reading.pop(key, None)
         return self._show(key, "")
+
+    def glance(self, page: str, read: Callable[[], Read], *, max_age_seconds: float) -> Look[Read]:
+        """As `look`, but nobody waits for what takes long to read: while it is read anew the last answer serves."""
+        key = (page, "")
+        with self._lock:
+            kept = self._kept.get(key)
+            age = time.monotonic() - kept[0] if kept else float("inf")
+            old = age > max_age_seconds and time.monotonic() - self._failed_at > RETRY_SECONDS
+            begin = kept is not None and old and key not in self._reading
+            if begin:
+                self._reading[key] = threading.Lock()
+        if age > GLANCE_SECONDS:
+            return self.look(page, "", read)
+        if begin:
+            threading.Thread(target=self._read_behind, args=(key, read), name=f"read-{page}", daemon=True).start()
+        return self._show(key, "")
+
+    def _read_behind(self, key: tuple[str, Hashable], read: Callable[[], Any]) -> None:
+        try:
+            self._read(key, read)
+        finally:
+            with self._lock:
+                self._reading.pop(key, None)
 
     def ping(self) -> str:
         """Why Redis does not serve the namespace; empty when it does. One command."""

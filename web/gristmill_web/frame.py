@@ -21,6 +21,7 @@ from werkzeug.exceptions import NotFound
 
 from gristmill.snapshot import Snapshot
 from gristmill_web.board import Board
+from gristmill_web.memory import Memory
 from gristmill_web.preferences import COOKIE, Preferences
 from gristmill_web.queries import Query
 
@@ -45,6 +46,7 @@ class Request:
     place: Mapping[str, str]
     """Parts of the path."""
     preferences: Preferences
+    memory: Memory
 
     @property
     def snapshot(self) -> Snapshot:
@@ -102,7 +104,8 @@ class Page:
         return f"{self.name}.html"
 
     def _shown(self, place: Mapping[str, str]) -> Shown:
-        return self.show(Request(board(), request.args.to_dict(), place, preferences()))
+        memory: Memory = current_app.extensions["gristmill_memory"]
+        return self.show(Request(board(), request.args.to_dict(), place, preferences(), memory))
 
     def _values(self, shown: Shown) -> dict[str, Any]:
         return {**shown.values, "shown": shown, "query": shown.query, "page": self}

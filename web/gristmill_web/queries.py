@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from flask import url_for
 
 LONGEST_FILTER = 200
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Part(Generic[Row]):
+    """One page of a list."""
+
+    rows: Sequence[Row]
+    page: int
+    pages: int
+    total: int
+
+
+def paged(rows: Sequence[Row], page: int, per_page: int) -> Part[Row]:
+    """That page of the rows; the last one when there are fewer. Pure."""
+    pages = max(1, -(-len(rows) // per_page))
+    page = min(max(1, page), pages)
+    return Part(rows[(page - 1) * per_page : page * per_page], page, pages, len(rows))
 
 
 @dataclass(frozen=True)

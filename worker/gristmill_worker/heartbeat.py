@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
+from typing import Any
 
 import psutil
 
@@ -25,6 +27,7 @@ class Heartbeat:
         self._agent.cpu_percent()
         psutil.cpu_percent()
         self._processes: dict[int, psutil.Process] = {}
+        self._counted: tuple[float, Any] | None = None
         self.latency_ms = 0.0
         """Round trip to Redis of the last beat."""
 
@@ -33,6 +36,7 @@ class Heartbeat:
         figures = [self._figures(processor) for processor in processors]
         self._forget_all_but({processor.pid for processor in processors})
         memory = psutil.virtual_memory()
+        sent, received = self._traffic()
         with self._agent.oneshot():
             cpu, rss = self._agent.cpu_percent(), self._agent.memory_info().rss
         return BeatMessage(
@@ -44,9 +48,21 @@ class Heartbeat:
             host_cpu_percent=round(psutil.cpu_percent(), 1),
             host_memory_percent=round(memory.percent, 1),
             host_memory_free_bytes=memory.available,
+            host_sent_bytes_per_s=sent,
+            host_received_bytes_per_s=received,
             latency_ms=round(self.latency_ms, 3) if math.isfinite(self.latency_ms) else 0.0,
             processors=figures,
         )
+
+    def _traffic(self) -> tuple[int, int]:
+        """Bytes a second that the machine sent and received since the last beat; zero where that is not told."""
+        now, counters = time.monotonic(), psutil.net_io_counters()
+        before, self._counted = self._counted, (now, counters)
+        if counters is None or before is None or before[1] is None or now - before[0] < 0.1:
+            return 0, 0
+        elapsed = now - before[0]
+        sent, received = counters.bytes_sent - before[1].bytes_sent, counters.bytes_recv - before[1].bytes_recv
+        return max(0, round(sent / elapsed)), max(0, round(received / elapsed))
 
     def _figures(self, processor: Processor) -> ProcessorFigures:
         words = processor.board.words

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from gristmill.snapshot import Overview, Snapshot
 
 WORKERS_SHOWN = 50
-TASKS_READ = 1
-"""The overview reads tasks too; this command does not show them."""
 
 
 @click.command(
@@ -57,7 +55,7 @@ def command(settings: Settings, as_json: bool, watch: bool, every: float) -> int
 
 
 def _read(snapshot: Snapshot) -> Overview:
-    return snapshot.overview(per_page=WORKERS_SHOWN, tasks=TASKS_READ)
+    return snapshot.overview(per_page=WORKERS_SHOWN)
 
 
 def _print_json(seen: Overview) -> None:

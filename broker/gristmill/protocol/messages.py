@@ -209,6 +209,9 @@ class BeatMessage(Message):
     host_cpu_percent: float = 0.0
     host_memory_percent: float = 0.0
     host_memory_free_bytes: int = 0
+    host_sent_bytes_per_s: int = 0
+    """By all network interfaces of the machine."""
+    host_received_bytes_per_s: int = 0
     latency_ms: float = 0.0
     """Round trip to Redis."""
     processors: list[ProcessorFigures] = []

@@ -48,6 +48,8 @@ class Reporter:
             "release": __version__,
             "cpu_percent": round(self._process.cpu_percent(), 1),
             "rss_bytes": self._process.memory_info().rss,
+            "host_cpu_percent": psutil.cpu_percent(),
+            "host_memory_free_bytes": psutil.virtual_memory().available,
             "loop_lag_ms": round(replica.lag_seconds * 1000, 1),
             "requests_per_s": round((requests - requests_before) / elapsed, 1),
             "scripts_per_s": round((replica.scripts_run - scripts_before) / elapsed, 1),

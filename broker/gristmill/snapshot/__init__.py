@@ -9,8 +9,9 @@ page of workers at a time), takes the time from Redis, writes nothing, and never
 
 from __future__ import annotations
 
-from gristmill.snapshot.api import Snapshot
+from gristmill.snapshot.api import Snapshot, overview_of
 from gristmill.snapshot.fleet import STALE_MS, WORKER_SORTS
+from gristmill.snapshot.machines import MACHINE_SORTS, Machine, machines_of
 from gristmill.snapshot.recipes import redis_cli
 from gristmill.snapshot.records import (
     SHOWN_STATES,
@@ -18,10 +19,12 @@ from gristmill.snapshot.records import (
     Change,
     Client,
     Counts,
+    Fleet,
     Intake,
     Lane,
     Overview,
     Processor,
+    Pulse,
     RedisFacts,
     Scheduler,
     TaskDetail,
@@ -33,6 +36,7 @@ from gristmill.snapshot.records import (
 from gristmill.snapshot.tasks import check_task_id
 
 __all__ = [
+    "MACHINE_SORTS",
     "SHOWN_STATES",
     "STALE_MS",
     "WORKER_SORTS",
@@ -40,10 +44,13 @@ __all__ = [
     "Change",
     "Client",
     "Counts",
+    "Fleet",
     "Intake",
     "Lane",
+    "Machine",
     "Overview",
     "Processor",
+    "Pulse",
     "RedisFacts",
     "Scheduler",
     "Snapshot",
@@ -53,5 +60,7 @@ __all__ = [
     "Worker",
     "WorkerPage",
     "check_task_id",
+    "machines_of",
+    "overview_of",
     "redis_cli",
 ]

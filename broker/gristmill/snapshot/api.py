@@ -7,6 +7,7 @@ from typing import Any
 
 from gristmill.protocol.keys import ID_PATTERN, Keys
 from gristmill.snapshot.fleet import (
+    page_of,
     read_clients,
     read_schedulers,
     read_worker,
@@ -14,15 +15,25 @@ from gristmill.snapshot.fleet import (
     read_workers_of,
     redis_now,
 )
-from gristmill.snapshot.health import alerts, read_counts, read_intake, read_lanes, read_queues, read_redis
+from gristmill.snapshot.health import (
+    alerts,
+    read_counts,
+    read_intake,
+    read_lanes,
+    read_queues,
+    read_redis,
+    with_missing,
+)
 from gristmill.snapshot.reading import REPLY_TIMEOUT_SECONDS, Command, Reader, Reading, sure, text, together
 from gristmill.snapshot.records import (
     Alert,
     Client,
     Counts,
+    Fleet,
     Intake,
     Lane,
     Overview,
+    Pulse,
     RedisFacts,
     Scheduler,
     TaskDetail,
@@ -78,15 +89,29 @@ class Snapshot:
         intake: Intake = self._one(read_intake(self.keys))
         return intake
 
+    def fleet(self, *, also: Iterable[str] = ()) -> Fleet:
+        """Workers, schedulers, and the lanes in which tasks wait. `also`: workers to show when they have gone."""
+        keys = self.keys
+        (workers, total, gone), schedulers, lanes, now = together(
+            self._reader, read_workers(keys, also=also), read_schedulers(keys), read_lanes(keys), _read_now()
+        )
+        return Fleet(now, workers, total, gone, schedulers, with_missing(lanes, workers))
+
+    def pulse(self) -> Pulse:
+        """Counts, the intake, what waits, and Redis itself, in one round trip."""
+        keys = self.keys
+        counts, intake, (backlog, quarantined, delayed, clients), redis, now = together(
+            self._reader, read_counts(keys), read_intake(keys), read_queues(keys), read_redis(keys), _read_now()
+        )
+        return Pulse(now, counts, intake, clients, delayed, backlog, quarantined, redis)
+
     def workers(
         self, *, page: int = 1, per_page: int = 50, sort: str = "worker", descending: bool = False,
         also: Iterable[str] = (),
     ) -> WorkerPage:  # fmt: skip
         """One page of the workers. `also`: ids of workers to show as gone if they are registered no longer."""
-        found: WorkerPage = self._one(
-            read_workers(self.keys, page=page, per_page=per_page, sort=sort, descending=descending, also=also)
-        )
-        return found
+        workers, total, gone = self._one(read_workers(self.keys, also=also))
+        return page_of(workers, total=total, gone=gone, page=page, per_page=per_page, sort=sort, descending=descending)
 
     def workers_of(self, hostname: str) -> tuple[Worker, ...]:
         """The workers of one host."""
@@ -125,8 +150,7 @@ class Snapshot:
 
     def lanes(self) -> tuple[Lane, ...]:
         """Lanes with tasks that wait, with the missing capability where no worker serves them."""
-        found: tuple[Lane, ...] = self._one(read_lanes(self.keys))
-        return found
+        return self.fleet().lanes
 
     def redis(self) -> RedisFacts:
         """Version, memory and persistence of the server."""
@@ -135,53 +159,14 @@ class Snapshot:
 
     def alerts(self) -> tuple[Alert, ...]:
         """What a person should know; empty when all is well."""
-        return self.overview(tasks=1, per_page=1).alerts
+        return self.overview(per_page=1).alerts
 
     def overview(
-        self, *, page: int = 1, per_page: int = 50, sort: str = "worker", descending: bool = False,
-        also: Iterable[str] = (), tasks: int = 25, state: str = "", function: str = "",
-    ) -> Overview:  # fmt: skip
-        """Everything that the status page shows, in two to five round trips."""
-        keys = self.keys
-        counts, intake, workers, schedulers, newest, lanes, queues, redis, now = together(
-            self._reader,
-            read_counts(keys),
-            read_intake(keys),
-            read_workers(keys, page=page, per_page=per_page, sort=sort, descending=descending, also=also),
-            read_schedulers(keys),
-            read_newest_tasks(keys, limit=tasks, state=state, function=function),
-            read_lanes(keys),
-            read_queues(keys),
-            read_redis(keys),
-            _read_now(),
-        )
-        backlog, quarantined, delayed, clients = queues
-        return Overview(
-            namespace=keys.namespace,
-            now=now,
-            counts=counts,
-            intake=intake,
-            workers=workers,
-            schedulers=schedulers,
-            clients=clients,
-            tasks=newest,
-            lanes=lanes,
-            delayed=delayed,
-            backlog=backlog,
-            quarantined=quarantined,
-            redis=redis,
-            alerts=alerts(
-                counts=counts,
-                intake=intake,
-                workers=workers,
-                schedulers=schedulers,
-                lanes=lanes,
-                backlog=backlog,
-                quarantined=quarantined,
-                redis=redis,
-                keys=keys,
-            ),
-        )
+        self, *, page: int = 1, per_page: int = 50, sort: str = "worker", descending: bool = False
+    ) -> Overview:
+        """Pulse and fleet as one picture, with one page of the workers."""
+        view = {"page": page, "per_page": per_page, "sort": sort, "descending": descending}
+        return overview_of(self.keys, self.pulse(), self.fleet(), **view)  # type: ignore[arg-type]
 
     def last_change(self) -> str:
         """Where history ends now: the id of the newest entry of `events`, to be handed to `changes_after`."""
@@ -201,6 +186,43 @@ class Snapshot:
             for change in reversed(list(changes_of(read))):
                 states[change.task] = change.state
         return entry, states
+
+
+def overview_of(
+    keys: Keys, pulse: Pulse, fleet: Fleet, *, page: int = 1, per_page: int = 50, sort: str = "worker",
+    descending: bool = False,
+) -> Overview:  # fmt: skip
+    """What was read, put together, with the alerts that follow from it. Pure."""
+    workers = page_of(
+        fleet.workers, total=fleet.total, gone=fleet.gone, page=page, per_page=per_page, sort=sort,
+        descending=descending,
+    )  # fmt: skip
+    return Overview(
+        namespace=keys.namespace,
+        now=pulse.now,
+        counts=pulse.counts,
+        intake=pulse.intake,
+        workers=workers,
+        schedulers=fleet.schedulers,
+        clients=pulse.clients,
+        lanes=fleet.lanes,
+        oldest_waiting=fleet.oldest_waiting,
+        delayed=pulse.delayed,
+        backlog=pulse.backlog,
+        quarantined=pulse.quarantined,
+        redis=pulse.redis,
+        alerts=alerts(
+            counts=pulse.counts,
+            intake=pulse.intake,
+            workers=workers,
+            schedulers=fleet.schedulers,
+            lanes=fleet.lanes,
+            backlog=pulse.backlog,
+            quarantined=pulse.quarantined,
+            redis=pulse.redis,
+            keys=keys,
+        ),
+    )
 
 
 def _read_now() -> Reading[int]:

@@ -1,4 +1,4 @@
-"""Who is there: workers, schedulers, clients. A page of them at a time, whatever their number."""
+"""Who is there: workers, schedulers, clients. Read in slices, whatever their number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gristmill.protocol.keys import GROUP_PROCESSORS, ID_PATTERN, Keys, host_part
-from gristmill.snapshot.reading import Command, Reading, decimal, number, or_else, pairs, short, sure, text
+from gristmill.snapshot.reading import Reading, decimal, number, or_else, pairs, short, sure, text
 from gristmill.snapshot.records import Client, Processor, Scheduler, Worker, WorkerPage
 
 STALE_MS = 6_000
@@ -17,25 +17,33 @@ STALE_MS = 6_000
 SCHEDULER_SILENT_MS = 6_000
 """A scheduler that has not reported for so long counts as gone."""
 
-STALE_LOOKED_AT = 20
-IDS_LOOKED_AT = 5_000
-"""Of a larger fleet the page shows those whose leases end first: ids only, so that they can be put in order."""
-SORTED_BY_FIGURE = 500
-"""To sort by a figure all rows must be read: of a larger fleet, only those of the first so many ids."""
+WORKERS_READ = 5_000
+"""Of a larger fleet those are read whose leases end last."""
+SLICE = 100
+"""So many workers are read at a time: a reply of a few hundred KiB."""
 GONE_LOOKED_AT = 50
 SCHEDULERS_SHOWN = 50
 
 _FIGURES: dict[str, Callable[[Worker], Any]] = {
-    "host": lambda worker: (worker.host, worker.name),
-    "state": lambda worker: (worker.state, worker.name),
-    "cpu": lambda worker: worker.cpu_percent,
-    "memory": lambda worker: worker.rss_bytes,
+    "host": lambda worker: worker.host,
+    "state": lambda worker: worker.state,
+    "task": lambda worker: worker.executing[0].function if worker.executing else "",
+    "age": lambda worker: worker.executing[0].running_ms if worker.executing else -1,
+    "agent_cpu": lambda worker: worker.agent_cpu_percent,
+    "agent_memory": lambda worker: worker.agent_rss_bytes,
+    "cpu": lambda worker: worker.processors_cpu_percent,
+    "memory": lambda worker: worker.processors_rss_bytes,
+    "memory_percent": lambda worker: worker.host_memory_percent,
     "processors": lambda worker: worker.processors_ready,
+    "free": lambda worker: worker.free,
+    "sent": lambda worker: worker.outstanding,
     "queued": lambda worker: worker.queued,
     "held": lambda worker: worker.held,
-    "free": lambda worker: worker.free,
-    "age": lambda worker: worker.executing[0].running_ms if worker.executing else -1,
+    "suspended": lambda worker: worker.suspended,
+    "lag": lambda worker: worker.latency_ms,
+    "itl": lambda worker: worker.itl,
     "seen": lambda worker: worker.seen,
+    "capabilities": lambda worker: sorted(worker.capabilities),
 }
 WORKER_SORTS = ("worker", *_FIGURES)
 
@@ -61,49 +69,45 @@ def by_worker(worker: str) -> list[Any]:
 
 
 def read_workers(
-    keys: Keys, *, page: int = 1, per_page: int = 50, sort: str = "worker", descending: bool = False,
-    also: Iterable[str] = (),
-) -> Reading[WorkerPage]:  # fmt: skip
-    """One page of the workers, with those of `also` that are registered no longer."""
+    keys: Keys, *, also: Iterable[str] = ()
+) -> Reading[tuple[tuple[Worker, ...], int, tuple[Worker, ...]]]:
+    """The workers by name, how many are registered, and those of `also` that are registered no longer."""
     time, total, members = yield [
         ("TIME",),
         ("ZCARD", keys.workers()),
-        ("ZRANGE", keys.workers(), 0, IDS_LOOKED_AT - 1),
+        ("ZREVRANGE", keys.workers(), 0, WORKERS_READ - 1),
     ]
-    now, total = redis_now(time), sure(total)
-    by_lease = [text(member) for member in sure(members)]
-    ids = sorted(by_lease, key=by_worker, reverse=descending)
+    now = redis_now(time)
+    ids = sorted(map(text, sure(members)), key=by_worker)
     known = set(ids)
     missing = [worker for worker in also if worker not in known and ID_PATTERN.match(worker)][:GONE_LOOKED_AT]
+    rows: list[Worker] = []
+    for start in range(0, len(ids) + len(missing), SLICE):
+        rows += yield from _read_slice(keys, [*ids, *missing][start : start + SLICE], now)
+    registered = tuple(worker for worker in rows if worker.worker in known)
+    return registered, number(sure(total)), tuple(worker for worker in rows if worker.worker not in known)
 
-    pages = max(1, -(-len(ids) // per_page))
-    page = min(max(1, page), pages)
-    start = (page - 1) * per_page
-    wanted = ids[:SORTED_BY_FIGURE] if sort in _FIGURES else ids[start : start + per_page]
-    suspects = by_lease[:STALE_LOOKED_AT]
 
-    replies = yield [
-        *(command for worker in (*wanted, *missing) for command in _worker_commands(keys, worker)),
-        *(("HGET", keys.worker(worker), "seen") for worker in suspects),
-    ]
-    rows = _workers((*wanted, *missing), replies, now)
-    registered = [worker for worker in rows if worker.worker in known]
+def page_of(
+    workers: Sequence[Worker], *, total: int, gone: tuple[Worker, ...] = (), page: int = 1, per_page: int = 50,
+    sort: str = "worker", descending: bool = False,
+) -> WorkerPage:  # fmt: skip
+    """One page of the workers, which come by name; equals stay in that order. Pure."""
     if sort in _FIGURES:
-        registered.sort(key=_FIGURES[sort], reverse=descending)
-        pages = max(1, -(-len(registered) // per_page))
-        page = min(page, pages)
-        registered = registered[(page - 1) * per_page : page * per_page]
-    last_heard = [number(sure(reply)) for reply in replies[len(replies) - len(suspects) :]]
+        workers = sorted(workers, key=_FIGURES[sort], reverse=descending)
+    elif descending:
+        workers = workers[::-1]
+    pages = max(1, -(-len(workers) // per_page))
+    page = min(max(1, page), pages)
     return WorkerPage(
-        rows=tuple(registered),
+        rows=tuple(workers[(page - 1) * per_page : page * per_page]),
         total=total,
-        stale=sum(0 < heard < now - STALE_MS for heard in last_heard),
+        stale=sum(worker.state == "stale" for worker in workers),
         page=page,
         pages=pages,
         sort=sort,
         descending=descending,
-        ids=tuple(ids),
-        gone=tuple(worker for worker in rows if worker.worker not in known),
+        gone=gone,
     )
 
 
@@ -111,35 +115,33 @@ def read_workers_of(keys: Keys, hostname: str) -> Reading[tuple[Worker, ...]]:
     """The workers of one host. All ids are read, however many there are, but only these records."""
     time, members = yield [("TIME",), ("ZRANGE", keys.workers(), 0, -1)]
     start = f"{host_part(hostname)}|"
-    ids = [worker for worker in map(text, sure(members)) if worker.startswith(start)][:SORTED_BY_FIGURE]
-    if not ids:
-        return ()
-    replies = yield [command for worker in ids for command in _worker_commands(keys, worker)]
-    return tuple(_workers(ids, replies, redis_now(time)))
+    ids = [worker for worker in map(text, sure(members)) if worker.startswith(start)][:SLICE]
+    return tuple((yield from _read_slice(keys, ids, redis_now(time))))
 
 
 def read_worker(keys: Keys, worker: str) -> Reading[Worker | None]:
     """One worker, also one that has gone less than ten minutes ago; None when nobody knows it."""
-    time, *replies = yield [("TIME",), *_worker_commands(keys, worker)]
-    rows = _workers((worker,), replies, redis_now(time))
+    (time,) = yield [("TIME",)]
+    rows = yield from _read_slice(keys, (worker,), redis_now(time))
     return rows[0] if rows else None
 
 
-def _worker_commands(keys: Keys, worker: str) -> tuple[Command, ...]:
-    tasks = keys.worker_tasks(worker)
-    return ("HGETALL", keys.worker(worker)), ("XLEN", tasks), ("XPENDING", tasks, GROUP_PROCESSORS)
-
-
-def _workers(ids: Sequence[str], replies: list[Any], now: int) -> list[Worker]:
-    """Rows out of three replies each; an id without a record is passed over."""
-    found = []
-    for at, worker in enumerate(ids):
-        record = pairs(sure(replies[3 * at]))
-        if record:
-            # The group goes with the worker, so there is none between its end and that of its record.
-            pending = or_else(replies[3 * at + 2], [0], "NOGROUP")
-            found.append(_worker(worker, record, number(sure(replies[3 * at + 1])), number(pending[0]), now))
-    return found
+def _read_slice(keys: Keys, ids: Sequence[str], now: int) -> Reading[list[Worker]]:
+    """Rows of these workers; an id without a record is passed over. Who has no tasks is not asked what is read."""
+    if not ids:
+        return []
+    replies = yield [
+        command for worker in ids for command in (("HGETALL", keys.worker(worker)), ("XLEN", keys.worker_tasks(worker)))
+    ]
+    records = {worker: pairs(sure(replies[2 * at])) for at, worker in enumerate(ids)}
+    outstanding = {worker: number(sure(replies[2 * at + 1])) for at, worker in enumerate(ids)}
+    busy = [worker for worker in ids if records[worker] and outstanding[worker]]
+    held = dict.fromkeys(ids, 0)
+    if busy:
+        replies = yield [("XPENDING", keys.worker_tasks(worker), GROUP_PROCESSORS) for worker in busy]
+        # The group goes with the worker, so there is none between its end and that of its record.
+        held.update({w: number(or_else(reply, [0], "NOGROUP")[0]) for w, reply in zip(busy, replies, strict=True)})
+    return [_worker(one, records[one], outstanding[one], held[one], now) for one in ids if records[one]]
 
 
 def _worker(worker: str, record: dict[str, Any], outstanding: int, held: int, now: int) -> Worker:
@@ -151,10 +153,12 @@ def _worker(worker: str, record: dict[str, Any], outstanding: int, held: int, no
     elif now - seen > STALE_MS:
         state = "stale"
     else:
-        state = "draining" if record.get("draining") else "live"
+        state = {"": "live", "paused": "paused"}.get(text(record.get("draining")), "draining")
     agent_cpu, agent_rss = decimal(beat.get("cpu_percent")), number(beat.get("rss_bytes"))
     values = _json(record.get("capability_values"))
     room = number(record.get("room"))
+    ready = number(record.get("processors"))
+    free = max(0, room - outstanding) if state in ("live", "stale") else 0
     names = [name for name in text(record.get("capabilities")).split(",") if name]
     return Worker(
         worker=worker,
@@ -167,7 +171,7 @@ def _worker(worker: str, record: dict[str, Any], outstanding: int, held: int, no
         concurrency=number(record.get("concurrency")),
         capabilities={name: number(values.get(name, -1)) for name in names},
         lanes=tuple(text(record.get("lanes")).split()),
-        processors_ready=number(record.get("processors")),
+        processors_ready=ready,
         room=room,
         queue_size=number(record.get("queue_size")),
         service_us=number(record.get("service_us")),
@@ -176,7 +180,7 @@ def _worker(worker: str, record: dict[str, Any], outstanding: int, held: int, no
         outstanding=outstanding,
         held=held,
         queued=max(0, outstanding - held),
-        free=max(0, room - outstanding) if state in ("live", "stale") else 0,
+        free=free,
         cpu_percent=agent_cpu + sum(processor.cpu_percent for processor in processors),
         rss_bytes=agent_rss + sum(processor.rss_bytes for processor in processors),
         agent_cpu_percent=agent_cpu,
@@ -184,7 +188,13 @@ def _worker(worker: str, record: dict[str, Any], outstanding: int, held: int, no
         host_cpu_percent=decimal(beat.get("host_cpu_percent")),
         host_memory_percent=decimal(beat.get("host_memory_percent")),
         host_memory_free_bytes=number(beat.get("host_memory_free_bytes")),
+        host_sent_bytes_per_s=number(beat.get("host_sent_bytes_per_s")),
+        host_received_bytes_per_s=number(beat.get("host_received_bytes_per_s")),
         latency_ms=decimal(beat.get("latency_ms")),
+        suspended=number(beat.get("suspended")),
+        processors_cpu_percent=sum(processor.cpu_percent for processor in processors),
+        processors_rss_bytes=sum(processor.rss_bytes for processor in processors),
+        itl="".join(str(int(bool(fact))) for fact in (ready, any(one.task for one in processors), free)),
         processors=processors,
     )
 
@@ -200,6 +210,7 @@ def _processor(row: dict[str, Any]) -> Processor:
         cpu_percent=decimal(row.get("cpu_percent")),
         rss_bytes=number(row.get("rss_bytes")),
         tasks_done=number(row.get("tasks_done")),
+        suspended=bool(row.get("waiting")),
     )
 
 
@@ -244,7 +255,9 @@ def _scheduler(scheduler: str, record: dict[str, Any], seen: int, live: bool) ->
         scripts_per_s=decimal(record.get("scripts_per_s")),
         started=number(record.get("started")),
         seen=seen,
-        requests={kind: number(count) for kind, count in _json(record.get("requests")).items()},
+        requests={short(kind): number(count) for kind, count in _json(record.get("requests")).items()},
+        host_cpu_percent=decimal(record.get("host_cpu_percent")),
+        host_memory_free_bytes=number(record.get("host_memory_free_bytes")),
     )
 
 

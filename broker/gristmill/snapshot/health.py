@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from gristmill.protocol.keys import REQUEST_STREAMS, Keys
@@ -11,11 +13,19 @@ from gristmill.protocol.limits import NEARLY, intake_limit
 from gristmill.protocol.states import TRANSITIONS, Event, State
 from gristmill.snapshot.formats import size
 from gristmill.snapshot.reading import LONGEST_TEXT, Reading, number, or_else, sure, text
-from gristmill.snapshot.records import SHOWN_STATES, Alert, Counts, Intake, Lane, RedisFacts, Scheduler, WorkerPage
+from gristmill.snapshot.records import (
+    SHOWN_STATES,
+    Alert,
+    Counts,
+    Intake,
+    Lane,
+    RedisFacts,
+    Scheduler,
+    Worker,
+    WorkerPage,
+)
 
 LANES_LOOKED_AT = 200
-WORKERS_LOOKED_AT = 200
-"""When a lane has no worker, the capabilities of so many are compared, to say which one is missing."""
 BACKLOG_ALERT = 1_000
 """Request entries that wait; schedulers that keep up leave a handful."""
 
@@ -72,53 +82,58 @@ def lane_capabilities(lane: str) -> tuple[str, ...]:
 
 
 def read_lanes(keys: Keys) -> Reading[tuple[Lane, ...]]:
-    """Lanes with tasks that wait, the fullest first; where no worker takes them, with what is missing."""
+    """Lanes with tasks that wait, the fullest first."""
     (scanned,) = yield [("HSCAN", keys.lanes(), 0, "COUNT", LANES_LOOKED_AT)]
     flat = sure(scanned)[1]
     names = [text(flat[at]) for at in range(0, len(flat), 2)][:LANES_LOOKED_AT]
     if not names:
         return ()
-    replies = yield [command for lane in names for command in (("ZCARD", keys.ready(lane)), ("ZCARD", keys.load(lane)))]
+    replies = yield [
+        command
+        for lane in names
+        for command in (("ZCARD", keys.ready(lane)), ("ZCARD", keys.load(lane)), ("ZRANGE", keys.ready(lane), 0, 0))
+    ]
+    waiting = {lane: number(sure(replies[3 * at])) for at, lane in enumerate(names)}
+    workers = {lane: number(sure(replies[3 * at + 1])) for at, lane in enumerate(names)}
+    heads = {lane: text(sure(replies[3 * at + 2])[0]) for at, lane in enumerate(names) if sure(replies[3 * at + 2])}
+    since = {}
+    if heads:
+        submitted = yield [("HGET", keys.task(task), "submitted") for task in heads.values()]
+        since = {lane: number(sure(reply)) for lane, reply in zip(heads, submitted, strict=True)}
     found = [
         Lane(
             lane=lane,
             capabilities=lane_capabilities(lane),
             alone=lane.endswith("!"),
-            waiting=number(sure(replies[2 * at])),
-            workers=number(sure(replies[2 * at + 1])),
+            waiting=waiting[lane],
+            workers=workers[lane],
+            head_since=since.get(lane, 0),
         )
-        for at, lane in enumerate(names)
+        for lane in names
+        if waiting[lane]
     ]
-    found = sorted((lane for lane in found if lane.waiting), key=lambda lane: (-lane.waiting, lane.lane))
-    if all(lane.workers for lane in found):
-        return tuple(found)
+    return tuple(sorted(found, key=lambda lane: (-lane.waiting, lane.lane)))
 
-    (members,) = yield [("ZREVRANGE", keys.workers(), 0, WORKERS_LOOKED_AT - 1)]
-    workers = [text(member) for member in sure(members)]
-    had = []
-    if workers:
-        capabilities = yield [("HGET", keys.worker(worker), "capabilities") for worker in workers]
-        had = [set(text(sure(reply)).split(",")) for reply in capabilities]
-    return tuple(lane if lane.workers else _without_workers(lane, had) for lane in found)
+
+def with_missing(lanes: Iterable[Lane], workers: Iterable[Worker]) -> tuple[Lane, ...]:
+    """The lanes, those that no worker takes with what is missing. Pure."""
+    had = [set(worker.capabilities) for worker in workers]
+    return tuple(lane if lane.workers else _without_workers(lane, had) for lane in lanes)
 
 
 def _without_workers(lane: Lane, had: list[set[str]]) -> Lane:
     needed = set(lane.capabilities)
     missing: tuple[str, ...] = ()
     if not any(needed <= one for one in had):
-        somewhere = set().union(*had)
+        somewhere: set[str] = set().union(*had)
         missing = tuple(name for name in lane.capabilities if name not in somewhere) or lane.capabilities
-    return Lane(lane.lane, lane.capabilities, lane.alone, lane.waiting, 0, missing)
+    return replace(lane, workers=0, missing=missing)
 
 
 def read_redis(keys: Keys) -> Reading[RedisFacts]:
     """The server's own facts; what it may not tell us (INFO can be forbidden) stays empty."""
-    replies = yield [("INFO", section) for section in ("server", "memory", "persistence")]
-    info: dict[str, str] = {}
-    for reply in replies:
-        for line in text(or_else(reply, "", "NOPERM", "ERR")).splitlines():
-            name, _, value = line.partition(":")
-            info[name] = value
+    (reply,) = yield [("INFO",)]
+    info = dict(line.partition(":")[::2] for line in text(or_else(reply, "", "NOPERM", "ERR")).splitlines())
     problems = []
     if info.get("aof_last_write_status", "ok") != "ok":
         problems.append("the append-only file could not be written")

@@ -5,7 +5,7 @@ Times are milliseconds of Redis's clock unless the name says otherwise.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gristmill.protocol.states import ACTIVE, TERMINAL, State
@@ -58,6 +58,8 @@ class Processor:
     cpu_percent: float
     rss_bytes: int
     tasks_done: int
+    suspended: bool = False
+    """Its task waits for a future, and has given its place to another."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Worker:
     python: str
     release: str
     state: str
-    """live, draining, stale (not heard for `STALE_MS`), left or expired."""
+    """live, paused, draining, stale (not heard for `STALE_MS`), left or expired."""
     concurrency: int
     capabilities: dict[str, int]
     lanes: tuple[str, ...]
@@ -98,7 +100,15 @@ class Worker:
     host_cpu_percent: float
     host_memory_percent: float
     host_memory_free_bytes: int
+    host_sent_bytes_per_s: int
+    host_received_bytes_per_s: int
     latency_ms: float
+    suspended: int
+    """Tasks that wait for a future; they take no place."""
+    processors_cpu_percent: float
+    processors_rss_bytes: int
+    itl: str
+    """Three digits: a processor is ready; one has a task; it would be given more."""
     processors: tuple[Processor, ...]
 
     @property
@@ -116,13 +126,11 @@ class WorkerPage:
     total: int
     """Workers that are registered."""
     stale: int
-    """Of them, how many were not heard lately; counted among the `STALE_LOOKED_AT` whose leases end first."""
+    """Of them, how many were not heard lately."""
     page: int
     pages: int
     sort: str
     descending: bool
-    ids: tuple[str, ...] = field(default=(), repr=False)
-    """Every registered worker that was looked at, so that one who watches can tell which have gone."""
     gone: tuple[Worker, ...] = ()
     """Workers that were asked for by id and are registered no longer."""
 
@@ -145,6 +153,9 @@ class Scheduler:
     started: int
     seen: int
     requests: dict[str, int]
+    """Applied since its start, per kind."""
+    host_cpu_percent: float = 0.0
+    host_memory_free_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -245,6 +256,8 @@ class Lane:
     """How many workers take its tasks now."""
     missing: tuple[str, ...] = ()
     """Capabilities that no worker has; all of them when no worker has them together. Only when none takes its tasks."""
+    head_since: int = 0
+    """When the task that is next was submitted; 0 when none waits."""
 
 
 @dataclass(frozen=True)
@@ -276,8 +289,49 @@ class Alert:
 
 
 @dataclass(frozen=True)
+class Pulse:
+    """What changes from moment to moment, read in one round trip of twelve commands."""
+
+    now: int
+    counts: Counts
+    intake: Intake
+    clients: int
+    delayed: int
+    backlog: dict[str, int]
+    """Requests that wait to be applied, per stream."""
+    quarantined: int
+    redis: RedisFacts
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Everybody who works, and what waits for them. Read in slices, so that a large one holds nobody up."""
+
+    now: int
+    workers: tuple[Worker, ...]
+    """Those that are registered."""
+    total: int
+    """How many are registered; more than `workers` in a fleet larger than is read."""
+    gone: tuple[Worker, ...]
+    """Those that were asked for by id and are registered no longer."""
+    schedulers: tuple[Scheduler, ...]
+    lanes: tuple[Lane, ...]
+    """Lanes with tasks that wait."""
+
+    @property
+    def stale(self) -> int:
+        """Workers that were not heard lately."""
+        return sum(worker.state == "stale" for worker in self.workers)
+
+    @property
+    def oldest_waiting(self) -> int:
+        """When the task was submitted that waits longest at the head of a lane; 0 when none waits."""
+        return min((lane.head_since for lane in self.lanes if lane.head_since), default=0)
+
+
+@dataclass(frozen=True)
 class Overview:
-    """Everything that one view shows, read together."""
+    """Everything that one view shows."""
 
     namespace: str
     now: int
@@ -286,9 +340,10 @@ class Overview:
     workers: WorkerPage
     schedulers: tuple[Scheduler, ...]
     clients: int
-    tasks: TaskList
     lanes: tuple[Lane, ...]
     """Lanes with tasks that wait."""
+    oldest_waiting: int
+    """When the task was submitted that waits longest at the head of a lane; 0 when none waits."""
     delayed: int
     backlog: dict[str, int]
     """Requests that wait to be applied, per stream."""
@@ -298,6 +353,4 @@ class Overview:
 
     def plain(self) -> dict[str, Any]:
         """The same as plain dicts and lists, for programs."""
-        found = asdict(self)
-        del found["workers"]["ids"]
-        return found
+        return asdict(self)
