@@ -154,6 +154,21 @@ def test_a_cancel_waits_for_the_batch_that_it_needs(driver: Driver, client: Play
     assert client.outcome(1).state == "canceled"
 
 
+def test_a_cancel_of_tasks_of_several_batches_waits_for_all_up_to_the_last(
+    driver: Driver, client: PlayedClient
+) -> None:
+    first, second = client.body([1]), client.body([2])
+    driver.request(Request.TASKS, second)
+    tasks = [client.task(1), client.task(2)]
+    driver.send(Request.CANCEL, {"client": client.id, "tasks": tasks, "after": 2, "reason": ""})
+    (entry,) = driver.read("cancels")
+    assert driver.apply_entry("cancels", entry) == "early"
+
+    driver.request(Request.TASKS, first)
+    assert driver.apply_entry("cancels", entry) == "applied"
+    assert [client.outcome(number).state for number in (1, 2)] == ["canceled", "canceled"]
+
+
 def test_a_cancel_for_a_client_that_is_gone_waits_for_nothing(driver: Driver) -> None:
     body = {"client": "nobody", "tasks": ["nobody.0000001"], "after": 5, "reason": ""}
 

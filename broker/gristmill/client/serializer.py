@@ -109,9 +109,9 @@ def _dump(session: Session, value: Any) -> tuple[bytes, tuple[Future, ...]]:
 @lru_cache(maxsize=1)
 def _pickler_class() -> Callable[[io.BytesIO, Session], Any]:
     """cloudpickle's pickler, taught about futures; made when first needed, since it imports cloudpickle."""
-    import cloudpickle
+    from gristmill.protocol.pickler import pickler
 
-    class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    class CallPickler(pickler()):  # type: ignore[misc]  # cloudpickle has no types
         def __init__(self, buffer: io.BytesIO, session: Session) -> None:
             super().__init__(buffer, protocol=payloads.PICKLE_PROTOCOL)
             self._session = session

@@ -124,7 +124,7 @@ class TasksMessage(Message):
     tasks: list[list[Any]]
     """Rows of `TASK_COLUMNS`."""
     after: int = 0
-    """A batch that must be applied first, because a task here depends on one there; 0 for none."""
+    """All batches up to this one must be applied first, since a task here depends on one there; 0 for none."""
     registration: int = 1
     """The registration to which the batch number belongs: one of an earlier registration is void."""
     again: bool = False
@@ -137,6 +137,7 @@ class CancelMessage(Message):
     tasks: list[str]
     client: str = ""
     after: int = 0
+    """All batches up to this one must be applied first: the tasks came with them."""
     reason: str = ""
 
 

@@ -121,10 +121,9 @@ def _values_first(values: dict[str, bytes], value_of: Callable[[str], Any] | Non
 
 def cloudpickle_dumps(value: Any) -> bytes:
     """Pickle with functions and classes of `__main__` by value (cloudpickle is imported when first needed)."""
-    import cloudpickle
+    from gristmill.protocol import pickler
 
-    data: bytes = cloudpickle.dumps(value, protocol=PICKLE_PROTOCOL)
-    return data
+    return pickler.dumps(value, PICKLE_PROTOCOL)
 
 
 # --- values -----------------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ end
 local function is_whole(value, least, most)
   return type(value) == 'number' and value >= least and value <= most and value % 1 == 0
 end
--- A request that needs an earlier batch waits until that batch is applied; likewise one that is `ahead` of its client's
--- registration. Not for ever: what has not come although schedulers have read all that was sent for a while after does
+-- A request that needs earlier batches waits until all up to the last of them are applied (other replicas may have those
+-- in between); likewise one that is `ahead` of its client's registration. Not for ever: what has not come although schedulers have read all that was sent for a while after does
 -- not exist.
 local function batch_applied(client, batch, ahead)
   if not ahead then
@@ -54,7 +54,6 @@ local function batch_applied(client, batch, ahead)
     local facts = redis.call('HMGET', key_client(client), 'batch', 'ended')
     -- Nothing more is applied for a client that has ended: who waits for that would wait for ever.
     if not facts[1] or facts[2] or batch <= tonumber(facts[1]) then return true end
-    if redis.call('SISMEMBER', key_client_batches(client), batch) == 1 then return true end
   end
   local came = tonumber(string.match(entry, '^%d+'))
   if redis.call('TIME')[1] * 1000 < came + 60000 then return false end
