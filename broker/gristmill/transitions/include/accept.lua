@@ -45,9 +45,9 @@ end
 local function is_whole(value, least, most)
   return type(value) == 'number' and value >= least and value <= most and value % 1 == 0
 end
--- A request that needs earlier batches waits until all up to the last of them are applied (other replicas may have those
--- in between); likewise one that is `ahead` of its client's registration. Not for ever: what has not come although schedulers have read all that was sent for a while after does
--- not exist.
+-- A request that needs earlier batches waits until all up to the last of them are applied (other replicas may have
+-- those in between); likewise one that is `ahead` of its client's registration. Not for ever: what has not come
+-- although schedulers have read all that was sent for a while after does not exist.
 local function batch_applied(client, batch, ahead)
   if not ahead then
     if type(batch) ~= 'number' or batch <= 0 then return true end
