@@ -246,7 +246,6 @@ class PlayedClient:
             "functions": [[self.function, "tests.function"]],
             "tasks": full,
             "after": 0,
-            "again": False,
         }
         return {**body, **changes}
 

@@ -386,7 +386,7 @@ def test_a_batch_that_needs_an_earlier_one_waits_for_it(driver: Driver) -> None:
 def test_a_known_task_in_a_batch_sent_again_is_passed_over(driver: Driver) -> None:
     client, worker = driver.client(), driver.worker(1)
     client.submit(1, 2, 3)
-    client.submit(1, 2, 3, 4, again=True)
+    client.submit(1, 2, 3, 4)
 
     assert numbers(worker.queue()) == [1, 2]
     assert numbers(driver.ready()) == [3, 4]

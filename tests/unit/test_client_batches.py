@@ -36,8 +36,8 @@ def task(number: int, function: FunctionObject = SQRT, call: str | None = "AAAA"
     return future
 
 
-def body_of(rows: list[Future], batch: int = 1, *, again: bool = False) -> Any:
-    return orjson.loads(tasks_body("abc", 1, batch, "python3.11", rows, functions_of(rows), again=again))
+def body_of(rows: list[Future], batch: int = 1) -> Any:
+    return orjson.loads(tasks_body("abc", 1, batch, "python3.11", rows, functions_of(rows)))
 
 
 def test_a_batch_holds_a_hundred_tasks_at_most() -> None:
@@ -51,7 +51,7 @@ def test_a_batch_stops_when_it_has_its_bytes() -> None:
     rows = cut_batch(waiting)
 
     assert BATCH_BYTES // 5048 <= len(rows) <= BATCH_BYTES // 5048 + 1
-    assert len(tasks_body("abc", 1, 1, "python3.11", rows, functions_of(rows), again=False)) < BATCH_BYTES + 8192
+    assert len(tasks_body("abc", 1, 1, "python3.11", rows, functions_of(rows))) < BATCH_BYTES + 8192
 
 
 def test_what_is_settled_or_sent_already_is_left_out() -> None:
@@ -66,12 +66,10 @@ def test_what_is_settled_or_sent_already_is_left_out() -> None:
 def test_a_body_is_the_message_that_schedulers_expect() -> None:
     other = function_named("other", "abc.f2-1")
     rows = [task(1), task(2, other), task(3), task(4, SQRT, "BBBB", priority=5, retries=2)]
-    body = body_of(rows, 7, again=True)
+    body = body_of(rows, 7)
 
     message = TasksMessage.model_validate(body)
-    assert (message.client, message.batch, message.lane, message.again, message.after) == (
-        "abc", 7, "python3.11", True, 0
-    )  # fmt: skip
+    assert (message.client, message.batch, message.lane, message.after) == ("abc", 7, "python3.11", 0)
     assert message.functions == [("abc.f1-1", "sqrt"), ("abc.f2-1", "other")]
     assert message.tasks == [
         [1, 0, "AAAA"],

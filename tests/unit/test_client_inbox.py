@@ -12,7 +12,7 @@ import pytest
 
 from gristmill.client.future import Future
 from gristmill.client.inbox import RESENDS, Inbox, LargeValue
-from gristmill.client.outbox import OPEN, Outbox
+from gristmill.client.outbox import ASKED, KNOWN, OPEN, Outbox
 from gristmill.client.serializer import dump_call
 from gristmill.errors import QueueFullError, TaskError, TaskLostError, WorkerDiedError
 from gristmill.protocol import payloads
@@ -361,6 +361,48 @@ def test_a_cancel_follows_a_task_that_is_on_its_way_again(inbox: Inbox, session:
 
     assert list(session.outbox.cancels) == [future]
     assert not future.done()
+
+
+def test_what_was_asked_for_and_is_lost_goes_again_once(inbox: Inbox, session: Any, add: Add) -> None:
+    lost, there = add(1), add(2)
+    session.outbox.begin("abc", 2, {1: lost, 2: there})
+    assert (lost._batch, there._batch) == (ASKED, ASKED)
+    tell(inbox, "lost", tasks=[1, 9], of=[1, 2, 9])
+    tell(inbox, "lost", tasks=[1, 9], of=[1, 2, 9])
+
+    assert session.queued == [lost]
+    assert (lost._batch, there._batch) == (0, KNOWN)
+    assert session.outbox.asked == {}
+
+
+def test_what_ended_before_the_answer_does_not_go_again(inbox: Inbox, session: Any, add: Add) -> None:
+    future = add(1)
+    session.outbox.begin("abc", 2, {1: future})
+    outcome(inbox, 1, payload=value(7))
+    tell(inbox, "lost", tasks=[1], of=[1])
+
+    assert session.queued == []
+    assert future.result() == 7
+
+
+def test_what_was_asked_for_and_cancelled_ends_cancelled_when_it_is_lost(inbox: Inbox, session: Any, add: Add) -> None:
+    future = add(1)
+    session.outbox.begin("abc", 2, {1: future})
+    future._cancel_asked = True
+    tell(inbox, "lost", tasks=[1], of=[1])
+
+    assert future.cancelled()
+
+
+def test_a_record_that_vanishes_again_and_again_is_lost(inbox: Inbox, session: Any, add: Add) -> None:
+    future = add(1)
+    for _ in range(RESENDS):
+        tell(inbox, "lost", tasks=[1])
+        future._batch = 1
+    assert session.queued == [future] * RESENDS
+    tell(inbox, "lost", tasks=[1])
+
+    assert isinstance(future.exception(), TaskLostError)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"worker":"w","rows":[[]]}', b'{"worker":"w","rows":3}'])

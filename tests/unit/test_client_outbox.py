@@ -199,7 +199,6 @@ def test_a_connection_that_was_lost_costs_only_what_the_record_does_not_have(out
     assert [body["batch"] for body in sent] == [2, 3]
     assert numbers(sent[0]) == [*range(100, 150), *range(151, 200)]
     assert numbers(sent[1]) == [*range(200, 300)]
-    assert not any(body.get("again") for body in sent)
     assert commands_of(write)[0][0] == b"SET"
     add(outbox, 300)
     assert [body["batch"] for body in bodies(outbox.compose(), b"tasks")] == [4]
@@ -213,19 +212,42 @@ def test_a_batch_whose_tasks_are_all_done_still_fills_its_number(outbox: Outbox)
     assert [(body["batch"], body["tasks"]) for body in bodies(outbox.compose(), b"tasks")] == [(1, [])]
 
 
-def test_a_record_that_was_lost_costs_everything_unfinished(outbox: Outbox) -> None:
-    futures = add(outbox, *range(150))
+def test_after_a_lost_record_what_was_sent_is_asked_for_and_the_rest_is_sent(outbox: Outbox) -> None:
+    futures = add(outbox, *range(700))
     outbox.compose()
-    waiting = add(outbox, 150)
+    waiting = add(outbox, 700)
     table = {future._number: future for future in [*waiting, *futures[10:]]}
     outbox.begin("abc", 2, table)
     write = outbox.compose()
-    first, second = bodies(write, b"tasks")
+    (sent,) = bodies(write, b"tasks")
+    first, second = bodies(write, b"known")
 
-    assert (first["batch"], second["batch"]) == (1, 2)
-    assert numbers(first) + numbers(second) == list(range(10, 151))
-    assert first["again"]
+    assert (sent["batch"], numbers(sent)) == (1, [700])
+    assert first["tasks"] + second["tasks"] == list(range(10, 700))
+    assert (first["client"], first["registration"]) == ("abc", 2)
     assert commands_of(write)[0][1] == KEYS.object("abc.f2-1").encode()
+
+
+def test_after_another_loss_what_was_not_answered_is_asked_for_again(outbox: Outbox) -> None:
+    futures = add(outbox, 1, 2)
+    outbox.compose()
+    outbox.begin("abc", 2, {future._number: future for future in futures})
+    outbox.compose()
+    outbox.asked.pop(1)
+    outbox.resume(0, {future._number: future for future in futures})
+
+    assert [body["tasks"] for body in bodies(outbox.compose(), b"known")] == [[2]]
+
+
+def test_a_cancel_of_what_was_asked_for_is_sent(outbox: Outbox) -> None:
+    (future,) = add(outbox, 1)
+    outbox.compose()
+    future._cancel_asked = True
+    outbox.begin("abc", 2, {1: future})
+
+    (body,) = bodies(outbox.compose(), b"cancel")
+    assert (body["tasks"], body["after"]) == ([future.task_id], 0)
+    assert outbox.dropped == []
 
 
 def test_arguments_that_changed_since_are_not_sent_as_if_they_had_not(outbox: Outbox) -> None:

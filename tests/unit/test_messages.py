@@ -44,6 +44,8 @@ EXAMPLES: dict[Request, Message] = {
         confirms=[Confirm(task="Ab12cd34Ef.0000001", attempt=1, request=2, answer="canceled")],
     ),
     Request.RETURNED: messages.ReturnedMessage(worker="h|1|w|x", tasks=[("Ab12cd34Ef.0000001", 1)]),
+    Request.HELD: messages.HeldMessage(worker="h|1|w|x", number=2, tasks=[("Ab12cd34Ef.0000001", 1, "p1")]),
+    Request.KNOWN: messages.KnownMessage(client="Ab12cd34Ef", registration=2, tasks=[0, 7]),
     Request.CANCEL: CancelMessage(client="Ab12cd34Ef", tasks=["Ab12cd34Ef.0000001"], after=3),
     Request.RELEASE: messages.ReleaseMessage(client="Ab12cd34Ef", objects=["Ab12cd34Ef.f1-1"]),
     Request.DISCONNECT: messages.DisconnectMessage(client="Ab12cd34Ef", after=9),

@@ -19,6 +19,8 @@ from gristmill_worker.board import (
     CANCEL,
     FINISHED,
     INTERRUPT,
+    LAP,
+    OUTCOMES_BYTES,
     REASON,
     ROWS_BYTES,
     START,
@@ -318,3 +320,58 @@ class TestTwoProcesses:
         assert agent.words[STATUS] == 3
         assert processor.words[INTERRUPT] == 2**63
         assert agent.words[START] == agent.words[FINISHED] == 0
+
+
+class TestOutcomesOfTheLastSeconds:
+    def test_what_was_sent_after_a_position_can_be_read_again(
+        self, agent: AgentBoard, processor: ProcessorBoard
+    ) -> None:
+        processor.hold(rows("a", "b", "c"))
+        walk(processor, "a")
+        processor.sent()
+        position = agent.position()
+        assert processor.start(1, clock_ns())
+        processor.finish(outcome("b"))
+        processor.sent()
+        assert processor.start(2, clock_ns())
+
+        assert [row[0] for row in agent.outcomes_since(position)] == ["b"]
+        assert [row[0] for row in agent.outcomes_since(0)] == ["a", "b"]
+        assert processor.unsent() == b""
+
+    def test_what_was_finished_and_not_sent_is_among_them(self, agent: AgentBoard, processor: ProcessorBoard) -> None:
+        processor.hold(rows("a", "b"))
+        walk(processor, "a", "b")
+
+        assert [row[0] for row in agent.outcomes_since(0)] == ["a", "b"]
+        assert names_in(processor.unsent()) == ["a", "b"]
+
+    def test_they_go_on_over_the_end_of_their_memory(self, agent: AgentBoard, processor: ProcessorBoard) -> None:
+        sizes = OUTCOMES_BYTES // 1500
+        positions = {}
+        for number in range(2 * sizes + 7):
+            name = f"n{number}"
+            processor.hold(rows(name))
+            assert processor.start(0, clock_ns())
+            processor.finish(orjson.dumps([name, 1, "success", "A" * 1450, 1, 1, 1, None]))
+            processor.sent()
+            positions[number] = agent.position()
+        last = 2 * sizes + 6
+        assert agent.words[LAP] == 2
+
+        for back in (0, 1, 10, 500):
+            found = [row[0] for row in agent.outcomes_since(positions[last - back])]
+            assert found == [f"n{number}" for number in range(last - back + 1, last + 1)]
+        everything = [row[0] for row in agent.outcomes_since(0)]
+        assert everything == [f"n{number}" for number in range(last - len(everything) + 1, last + 1)]
+        assert len(everything) > sizes * 0.9
+
+    def test_what_is_held_is_what_executes_and_what_would_be_next(
+        self, agent: AgentBoard, processor: ProcessorBoard
+    ) -> None:
+        processor.hold(rows("a", "b", "c", "d"))
+        walk(processor, "a")
+        assert processor.start(1, clock_ns())
+        agent.take(3)
+
+        assert [row.task for row in agent.held()] == ["b", "c"]

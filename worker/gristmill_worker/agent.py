@@ -29,7 +29,7 @@ from gristmill.settings import WorkerSettings
 from gristmill.store.connection import ReplyError
 from gristmill_worker import preload, reports
 from gristmill_worker.alarm import PROCESSOR, Alarm
-from gristmill_worker.board import CONNECTION, LEAVING, STATUS, WATCHING, WITHOUT_GROUP, clock_ns
+from gristmill_worker.board import CONNECTION, LEAVING, STATUS, WATCHING, WITHOUT_GROUP, clock_ns, server_word
 from gristmill_worker.control import ControlReader
 from gristmill_worker.departed import Departed
 from gristmill_worker.execution import Place
@@ -41,6 +41,7 @@ from gristmill_worker.processors import SECOND, Processor, Processors
 from gristmill_worker.reports import Reports
 from gristmill_worker.sender import Answer, Sender
 from gristmill_worker.shutdown import Shutdown, Wish
+from gristmill_worker.succession import Succession
 from gristmill_worker.watch import SOON_NS, STOPPING_NS, Watch
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class Identity:
         grace_ns = int(settings.cancel_grace_seconds * SECOND)
         self.orders = Orders(self.reports, self.past, self.departed, grace_ns)
         self.watch = Watch(self.reports, self.past, self.departed, self.place, grace_ns)
+        self.succession = Succession(self.reports)
         self.processors = Processors(settings.concurrency, alarm.descriptor)
 
 
@@ -96,14 +98,14 @@ class Agent:
         self._alarm = Alarm()
         self._shutdown = Shutdown(self._alarm.ring)
         self._heartbeat = Heartbeat()
-        self._sender = Sender(self._address, "gristmill-worker", self._call)
+        self._sender = Sender(self._address, "gristmill-worker", self._call, self._on_server)
         self._phase = Phase.REGISTERING
         self._registered = False
         self._begin_identity()
 
     def _begin_identity(self) -> None:
         self._worker = Identity(self._settings, self._keys, self._sender, self._alarm)
-        self._control = ControlReader(self._address, self._keys, self._worker.id, self._hear(self._worker.id))
+        self._control = self._listen()
         self._next_registration = 0
         self._next_beat = 0
         self._next_check = 0
@@ -223,6 +225,7 @@ class Agent:
         self._next_beat = now + self._beat_every_ns
         worker.reports.beat(self._heartbeat.message(worker.id, worker.processors.alive, taking=taking), on_answer)
         worker.departed.check()
+        worker.succession.note(worker.processors.alive)
 
     def _start_over(self, reason: str) -> None:
         """Redis does not know this worker any more: what runs does not count, and the id is dead for good."""
@@ -245,6 +248,16 @@ class Agent:
         self._calls.put(function)
         self._alarm.ring()
 
+    def _listen(self) -> ControlReader:
+        return ControlReader(self._address, self._keys, self._worker.id, self._hear(self._worker.id))
+
+    def _on_server(self, run_id: str) -> None:
+        """Another server answers than before."""
+        if self._phase in (Phase.WORKING, Phase.DRAINING):
+            self._control.stop()  # it may still listen to the former one
+            self._control = self._listen()
+            self._worker.succession.begin(run_id, self._worker.processors.alive)
+
     def _hear(self, worker: str) -> Callable[[str, dict[str, Any]], None]:
         def handle(kind: str, body: dict[str, Any]) -> None:
             self._call(lambda: self._on_control(worker, kind, body))
@@ -258,6 +271,7 @@ class Agent:
             if self._phase is Phase.REGISTERING:
                 self._phase = Phase.WORKING
                 self._registered = True
+                self._worker.processors.server = server_word(self._sender.server)
                 logger.info("worker registered", extra={"worker": worker})
         elif kind == Control.UNKNOWN:
             self._start_over("the scheduler says so")
@@ -269,6 +283,10 @@ class Agent:
                 return
             self._worker.orders.give(order, self._worker.processors.alive)
             self._next_look = 1
+        elif kind == Control.SETTLED:
+            processors = self._worker.processors
+            server = self._worker.succession.settled(body.get("number", 0), processors.alive)
+            processors.server = server or processors.server
         elif kind == Control.DRAIN:
             self._shutdown.drain()
         elif kind == Control.STOP:

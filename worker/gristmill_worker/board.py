@@ -1,9 +1,9 @@
 """The memory that an agent shares with one processor: what it holds, started, finished and sent.
 
     ┌ words ────┬ batch A ┬ batch B ┬ outcomes ──────────┬ rows ──────────────────────┐
-    │ 64-bit    │ taken?  │ taken?  │ JSON rows, not yet │ ring of JSON rows: the     │
-    │ words     │ 1 byte  │ 1 byte  │ known to be sent   │ batch held, and before it  │
-    │           │ a row   │ a row   │                    │ all that came recently     │
+    │ 64-bit    │ taken?  │ taken?  │ JSON rows: those   │ ring of JSON rows: the     │
+    │ words     │ 1 byte  │ 1 byte  │ not known to be    │ batch held, and before it  │
+    │           │ a row   │ a row   │ sent, older ones   │ all that came recently     │
     └───────────┴─────────┴─────────┴────────────────────┴────────────────────────────┘
 
 The processor holds one batch of tasks at a time and walks through its rows. The agent may take a row away that has
@@ -17,7 +17,8 @@ state before the step or after it:
 
 - `hold` writes the rows and facts of the new batch beside those of the old one, then the number of the batch.
 - `start` writes START: the running number of the start, and the row.
-- `finish` writes the outcome behind the others, then OUTCOMES_END, then FINISHED. It needs no lock: who wants to
+- `finish` writes the outcome behind the others (older ones stay behind them, in laps: Redis may lose its last seconds,
+  and then they are sent again), then OUTCOMES_END, then FINISHED. It needs no lock: who wants to
   meet the executing row looks under the lock, and a next row cannot start meanwhile. An outcome that is there counts,
   even if FINISHED is missing.
 
@@ -49,6 +50,8 @@ REASON = 3
 """Why: CANCEL or TIME_LIMIT."""
 WATCHING = 4
 """Not 0: the agent looks every few milliseconds and need not be woken."""
+SERVER = 5
+"""The Redis server (`server_word`) from which the processor may read: nothing is owed to it any more."""
 # Written by the processor.
 STATUS = 8
 CONNECTION = 9
@@ -73,10 +76,18 @@ OUTCOMES_AT_START = 19
 """OUTCOMES_END when the last row was started: up to here the agent may read while the processor lives."""
 FACTS = 20
 """Twice four words: offset and length of the rows, their number, the running number of starts before them."""
+LAP = 28
+"""How often the outcomes have begun again at the start of their part of the memory."""
+LAP_END = 29
+"""Where the outcomes of the lap before ended."""
 
 BATCH_ROWS = 128
 """A batch has at most so many rows."""
-OUTCOMES_BYTES = 256 * 1024
+OUTCOMES_BYTES = 4 << 20
+UNSENT_BYTES = 256 * 1024
+"""A lap ends where less than this is left: so much may be unsent."""
+ROW_BYTES = 64 * 1024
+"""An outcome has far fewer bytes: so much behind the newest may just be being written."""
 ROWS_BYTES = 1 << 20
 BATCH_ROWS_BYTES = 256 * 1024
 """The rows of a batch have at most so many bytes."""
@@ -233,17 +244,20 @@ class ProcessorBoard(_Memory):
 
     def unsent_bytes(self) -> int:
         """How many bytes of outcomes were not yet sent."""
-        return self._end - self.words[OUTCOMES_BEGIN] if self._end else 0
+        return self._end - self.words[OUTCOMES_BEGIN]
 
     def sent(self) -> None:
         """Redis has what `unsent` gave. Under the lock, for the agent moves OUTCOMES_BEGIN."""
         words = self.words
         fcntl.lockf(self.descriptor, fcntl.LOCK_EX, 1)
         try:
-            self._end = 0
-            words[OUTCOMES_END] = 0
-            words[OUTCOMES_AT_START] = 0
-            words[OUTCOMES_BEGIN] = 0
+            if self._end > OUTCOMES_BYTES - UNSENT_BYTES:
+                words[LAP_END] = self._end
+                words[LAP] += 1
+                self._end = 0
+                words[OUTCOMES_END] = 0
+                words[OUTCOMES_AT_START] = 0
+            words[OUTCOMES_BEGIN] = self._end
         finally:
             fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1)
 
@@ -328,6 +342,33 @@ class AgentBoard(_Memory):
         begin, end = self.words[OUTCOMES_BEGIN], self.words[OUTCOMES_END]
         return self._map[_OUTCOMES + begin : _OUTCOMES + end - 1] if end > begin else b""
 
+    def position(self) -> int:
+        """How many bytes of outcomes were sent so far, in a count that only grows. Needs the lock."""
+        return self.words[LAP] * OUTCOMES_BYTES + self.words[OUTCOMES_BEGIN]
+
+    def outcomes_since(self, position: int) -> list[Any]:
+        """What was finished after `position`, sent or not, as far as it is still there. Needs the lock."""
+        words = self.words
+        lap, offset = divmod(position, OUTCOMES_BYTES)
+        end = words[OUTCOMES_END] if self.executing() is None else words[OUTCOMES_AT_START]
+        if lap == words[LAP]:
+            return _parsed(self._map[_OUTCOMES + offset : _OUTCOMES + end])
+        last = self._map[_OUTCOMES : _OUTCOMES + end]
+        overwritten = words[OUTCOMES_END] + ROW_BYTES
+        if lap == words[LAP] - 1 and offset >= overwritten:
+            former = self._map[_OUTCOMES + offset : _OUTCOMES + words[LAP_END]]
+        else:
+            # From the middle of a row: inside JSON text a quote stands behind a backslash, so this begins the next one.
+            former = self._map[_OUTCOMES + overwritten : _OUTCOMES + words[LAP_END]].partition(b',["')[2]
+            former = b'["' + former if former else b""
+        return _parsed(former + last)
+
+    def held(self) -> list[Held]:
+        """The rows that are executed now or would be. Needs the lock."""
+        rows, executing = self.rows(), self.executing()
+        indices = self.unstarted() if executing is None else [executing.row, *self.unstarted()]
+        return [rows[index] for index in indices]
+
     def has_held(self, task: str, attempt: int) -> bool:
         """Whether the processor holds this attempt or did so lately (some thousand tasks back). Needs the lock."""
         return self._map.find(b'["%b",%d,' % (task.encode(), attempt), _ROWS) >= 0
@@ -343,6 +384,16 @@ class AgentBoard(_Memory):
         beyond = after + BATCH_ROWS_BYTES
         # The next batch begins at `after`, or at 0 when it does not fit behind.
         return text[:after] + text[beyond:] if beyond <= ROWS_BYTES else text[BATCH_ROWS_BYTES:after]
+
+
+def _parsed(rows: bytes) -> list[Any]:
+    parsed: list[Any] = orjson.loads(b"[%b]" % rows.rstrip(b","))
+    return parsed
+
+
+def server_word(run_id: str) -> int:
+    """A server's `run_id` as one word; never 0."""
+    return int(run_id[:15] or "0", 16) + 1
 
 
 def _nameless_file() -> int:

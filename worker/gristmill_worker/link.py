@@ -16,7 +16,7 @@ from gristmill.errors import ConnectionLostError
 from gristmill.protocol import kinds, payloads
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
 from gristmill.store.connection import BLOCK_MILLISECONDS, ELSEWHERE, Connection, ReplyError, backoff, pack
-from gristmill_worker.board import CONNECTION, ProcessorBoard
+from gristmill_worker.board import CONNECTION, LEAVING, SERVER, ProcessorBoard, server_word
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ Entry = tuple[bytes, dict[bytes, bytes]]
 NEW = ">"
 
 
+SETTLE_SECONDS = 5.0
+"""After so long the processor looks again where the address leads."""
 LONGEST_ENTRY = 16_384
 """Bytes of an entry's first field: a call in it has 4 KiB at most, in base64."""
 _TASK = re.compile(rb"[A-Za-z0-9_.|-]{1,200}\Z")
@@ -90,6 +92,16 @@ class Link:
                 connection.read()
         self._board.words[CONNECTION] = connection.request("CLIENT", "ID")
         self._server = connection.run_id
+        self._wait_until_settled()
+
+    def _wait_until_settled(self) -> None:
+        """Another server than before may deliver again what this worker has had: the agent puts it right first."""
+        words, server = self._board.words, server_word(self._server)
+        give_up = time.monotonic() + SETTLE_SECONDS
+        while words[SERVER] not in (0, server) and not words[LEAVING]:
+            if time.monotonic() > give_up:
+                raise ConnectionLostError("the agent talks to another server")
+            time.sleep(0.005)
 
     def exchange(self, count: int) -> list[Entry]:
         """Send the outcomes that are due and read up to `count` tasks, waiting for the first for a while.

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import subprocess
+from collections import deque
 from typing import NamedTuple
 
 from gristmill.interpreter import python
@@ -18,6 +19,7 @@ from gristmill_worker.board import (
     FRESH_UNTIL,
     LEFT,
     READY,
+    SERVER,
     START,
     STATUS,
     STOPPED,
@@ -75,6 +77,8 @@ class Processor:
         self.settled = 0
         """The START that was seen to be long, and for which all is done."""
         self.left_since = 0
+        self.positions: deque[tuple[int, int]] = deque()
+        """How far its outcomes had come (`board.position`) at the beats of the last seconds, with the time."""
         self._process = process
         self._leash = leash
 
@@ -151,6 +155,8 @@ class Processors:
         self.count = count
         self.alive: list[Processor] = []
         self.fresh_until = 0
+        self.server = 0
+        """`board.server_word` of the server from which they may read."""
         self._wake = wake
         self._started = 0
         self._failures = 0
@@ -166,6 +172,7 @@ class Processors:
     def _start(self, handover: Handover) -> Processor:
         board = AgentBoard()
         board.words[FRESH_UNTIL] = self.fresh_until
+        board.words[SERVER] = self.server
         read_end, leash = os.pipe()
         try:
             handover = handover._replace(board=board.descriptor, wake=self._wake, leash=read_end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import orjson
@@ -16,6 +17,7 @@ from gristmill_worker.execution import FAILED, RETRY, error_line, wants_retry
 from gristmill_worker.sender import Answer, Sender, Then
 
 HEARTBEATS_KEPT = 10_000
+REMEMBERED_NS = 10_000_000_000
 RETURNED_AT_ONCE = 500
 
 
@@ -26,6 +28,7 @@ class Reports:
         self._sender = sender
         self._keys = keys
         self.worker = worker
+        self._recent: deque[tuple[int, list[Any]]] = deque()
 
     def register(self, message: messages.WorkerMessage, then: Then) -> None:
         """Ask for a record."""
@@ -48,11 +51,29 @@ class Reports:
         """The worker goes."""
         self._heartbeat(Request.LEAVE, messages.LeaveMessage(worker=self.worker))
 
-    def outcomes(self, rows: bytes) -> None:
+    def outcomes(self, rows: bytes, *, again: bool = False) -> None:
         """JSON rows, joined by commas, in place of a processor."""
         if rows:
+            if not again:
+                self.remember(orjson.loads(b"[%b]" % rows))
             body = b'{"version":%d,"worker":%b,"outcomes":[%b]}' % (kinds.VERSION, orjson.dumps(self.worker), rows)
             self._result(Request.OUTCOMES, body)
+
+    def remember(self, rows: list[Any]) -> None:
+        """These outcomes were sent: a new server may not have them."""
+        self._recent.append((clock_ns(), rows))
+        self.recent(REMEMBERED_NS)
+
+    def recent(self, age_ns: int) -> list[Any]:
+        """Outcomes of the last `age_ns` that are in no living processor's board; older ones are forgotten."""
+        while self._recent and self._recent[0][0] < clock_ns() - age_ns:
+            self._recent.popleft()
+        return [row for _, rows in self._recent for row in rows]
+
+    def held(self, number: int, rows: list[tuple[str, int, str]]) -> None:
+        """What the processors hold, as (task, attempt, processor), after another server has taken over."""
+        message = messages.HeldMessage(worker=self.worker, number=number, tasks=rows)
+        self._result(Request.HELD, messages.encode(message))
 
     def failed(self, held: Held, error: type[Exception], text: str, started_at: int) -> None:
         """A task failed, and its processor cannot say so itself."""

@@ -43,8 +43,17 @@ Then = Callable[[Answer], None]
 class Sender:
     """One connection, one thread."""
 
-    def __init__(self, address: str, name: str, call: Callable[[Callable[[], None]], None]) -> None:
-        """`call` has a function run in the main thread: answers arrive there."""
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        call: Callable[[Callable[[], None]], None],
+        on_server: Callable[[str], None] = lambda run_id: None,
+    ) -> None:
+        """`call` has a function run in the main thread: answers arrive there, and the `run_id` of another server."""
+        self.server = ""
+        """The `run_id` of the server that was reached last."""
+        self._on_server = on_server
         self._connection = Connection(address, name=name)
         self._call = call
         self._requests: deque[tuple[list[bytes], Then | None]] = deque()
@@ -93,12 +102,18 @@ class Sender:
                 time.sleep(backoff(failures))
         self._connection.close()
 
+    def _note_server(self, run_id: str) -> None:
+        before, self.server = self.server, run_id
+        if before and before != run_id:
+            self._call(lambda: self._on_server(run_id))
+
     def _try(self, commands: list[bytes], then: Then | None) -> bool:
         """Send one request; whether Redis has answered for good."""
         connection = self._connection
         try:
             if not connection.connected:
                 connection.connect()
+                self._note_server(connection.run_id)
             sent_at, began = clock_ns(), time.perf_counter()
             connection.send(*commands)
             replies = [connection.read() for _ in commands]

@@ -99,6 +99,7 @@ class Watch:
             self._return(self._take_rest(processor))
             self._departed.add(processor.name, board.words[CONNECTION], board.history())
         self._past.bury(board.history())
+        self._reports.remember(board.outcomes_since(processor.positions[0][1] if processor.positions else 0))
         processor.close()
 
     # --- long tasks and time limits -----------------------------------------------------------------------

@@ -81,8 +81,6 @@ def tasks_body(
     lane: str,
     rows: Sequence[Future],
     index: dict[FunctionObject, int],
-    *,
-    again: bool,
 ) -> bytes:
     """The JSON body of a `tasks` request (`messages.TasksMessage`)."""
     body: dict[str, Any] = {
@@ -96,8 +94,6 @@ def tasks_body(
     }
     if after := latest_dependency(rows, batch):
         body["after"] = after
-    if again:
-        body["again"] = True
     return orjson.dumps(body)
 
 

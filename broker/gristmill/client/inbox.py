@@ -16,6 +16,7 @@ import orjson
 
 from gristmill.client import gate
 from gristmill.client.future import CANCELED_STATES, CANCELLED, FINISHED, SUCCESS, Future
+from gristmill.client.outbox import ASKED, KNOWN
 from gristmill.client.serializer import LargeCall, call_with_values
 from gristmill.errors import QueueFullError, TaskError, TaskLostError, WorkerDiedError
 from gristmill.protocol import payloads
@@ -96,6 +97,8 @@ class Inbox:
             for number, _ in message["tasks"]:
                 if future := self.unfinished.get(number):
                     self.send_with_values(future)
+        elif kind == b"lost":
+            self._lost(message["tasks"], message.get("of", ()))
         elif kind == b"unknown":
             self._unknown(message["tasks"])
 
@@ -243,6 +246,27 @@ class Inbox:
         future._resent += 1
         future._batch = 0
         self.session.queue_again(future)
+
+    def _lost(self, numbers: list[int], of: Iterable[int]) -> None:
+        """There are no records of these. Their outcomes, if there were any, have been handled by now."""
+        outbox = self.session.outbox
+        for number in numbers:
+            future = self.unfinished.get(number)
+            if future is None or not future._batch:
+                continue  # it has ended, or is on its way again
+            if future._cancel_asked:
+                self.end_canceled(future)
+            elif future._batch == ASKED:
+                future._batch = 0
+                self.session.queue_again(future)
+            elif future._resent < RESENDS:
+                self._send_again(future)
+            else:
+                self.fail(future, TaskLostError(f"task {future.task_id} was lost again and again: its record vanished"))
+        for number in of:
+            future = outbox.asked.pop(number, None)
+            if future is not None and future._batch == ASKED:
+                future._batch = KNOWN
 
     def _unknown(self, numbers: list[int]) -> None:
         """A cancel named tasks that nobody knows. Their outcomes, if there were any, have been handled by now."""

@@ -30,6 +30,10 @@ ASK_BATCHES = 4
 ASK_SECONDS = 0.05
 """The two questions go with every write that is so many batches, or so long, after the last that asked."""
 
+ASKED_AT_ONCE = 500
+ASKED, KNOWN = -1, -2
+"""The batch of a task that was sent under an earlier registration: not yet, or already said to be there."""
+
 OPEN = b"open"
 
 
@@ -83,8 +87,8 @@ class Outbox:
         self.intake = OPEN
         self._asked_batch = 0
         self._asked_at = 0.0
-        self._again_below = -1
-        """Tasks up to this number may be known to the schedulers already."""
+        self.asked: dict[int, Future] = {}
+        """Sent under an earlier registration: the schedulers are asked whether there are records of them."""
         self._submit_key = self.keys.submit()
         self._cancels_key = self.keys.cancels()
         self._ask_intake = pack(("GET", self.keys.intake()))
@@ -93,7 +97,7 @@ class Outbox:
     # --- registrations ------------------------------------------------------------------------------------
 
     def begin(self, client: str, registration: int, table: dict[int, Future]) -> None:
-        """A registration begins: batches count from 1; all that is unfinished is sent (again)."""
+        """A registration begins: batches count from 1. What was sent before is asked for, the rest is sent."""
         # In this order: a caller enters its task into the table first and into the queue then, so that it may be
         # here twice (the second is passed over), but is never left out.
         self.waiting.clear()
@@ -105,12 +109,21 @@ class Outbox:
         self.intake = OPEN
         self._resend.clear()
         self._ask_record = self.record_question()
-        for future in unfinished:
-            if future._batch:
-                self._again_below = max(self._again_below, future._number)
-            future._batch = 0
-        self.waiting.extend(unfinished)
-        self.large_taken = self.large_added - sum(f._large.size for f in unfinished if f._large is not None)
+        self.asked = {future._number: future for future in unfinished if future._batch}
+        for future in self.asked.values():
+            future._batch = ASKED
+        unsent = [future for future in unfinished if not future._batch]
+        self.waiting.extend(unsent)
+        self.large_taken = self.large_added - sum(f._large.size for f in unsent if f._large is not None)
+        self._ask_known()
+
+    def _ask_known(self) -> None:
+        """Which of the tasks of an earlier registration are there? Those that are not come back by `lost`."""
+        numbers = iter(sorted(self.asked))
+        while some := list(itertools.islice(numbers, ASKED_AT_ONCE)):
+            body = batches.body(client=self.client, registration=self.registration, tasks=some)
+            self.requests.append(pack(("XADD", self._cancels_key, "*", "known", body)))
+        self.cancels.extend(future for future in self.asked.values() if future._cancel_asked)
 
     def resume(self, applied: int, table: dict[int, Future]) -> None:
         """The record is at `applied`: what later batches carried is sent again, in the same batches."""
@@ -121,6 +134,8 @@ class Outbox:
             if future._batch in groups:
                 groups[future._batch].append(future)
         self._resend = deque(groups.items())
+        self.asked = {number: future for number, future in self.asked.items() if number in table}
+        self._ask_known()
         self.cancels.extend(future for future in unfinished if future._cancel_asked)
 
     def record_question(self) -> bytes:
@@ -156,7 +171,7 @@ class Outbox:
         batch = size = 0
         while self._resend and len(commands) < WRITE_BATCHES and size < WRITE_BYTES:
             batch, rows = self._resend.popleft()
-            size += self._pack_batch(commands, large, batch, rows, again=False, upload=True)
+            size += self._pack_batch(commands, large, batch, rows, upload=True)
         count = 0
         while (
             self.waiting and not self._resend and count < WRITE_BATCHES and size < WRITE_BYTES and self.may_send_tasks
@@ -170,8 +185,7 @@ class Outbox:
                 future._batch = batch
                 if future._large is not None:
                     self.large_taken += future._large.size
-            again = rows[0]._number <= self._again_below
-            size += self._pack_batch(commands, large, batch, rows, again=again, upload=False)
+            size += self._pack_batch(commands, large, batch, rows, upload=False)
         asked = self.ask or (bool(batch) and self._is_time_to_ask(batch))
         self._pack_cancels(commands)
         self._pack_releases(commands)
@@ -208,7 +222,6 @@ class Outbox:
         batch: int,
         rows: list[Future],
         *,
-        again: bool,
         upload: bool,
     ) -> int:
         """Pack one batch, objects first; returns its bytes."""
@@ -221,7 +234,7 @@ class Outbox:
             function.last_batch = batch
             if upload or function.uploaded != self.registration:
                 self._upload_function(commands, function)
-        body = batches.tasks_body(self.client, self.registration, batch, self.lane, rows, index, again=again)
+        body = batches.tasks_body(self.client, self.registration, batch, self.lane, rows, index)
         commands.append(pack(("XADD", self._submit_key, "*", "tasks", body)))
         return sum(map(len, commands[start:]))
 

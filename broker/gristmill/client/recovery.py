@@ -3,8 +3,9 @@
 - The connection was lost, the record is there: what later batches carried than the record knows is sent again, in the
   same batches. The script passes over a number that it has applied, so nothing is lost and nothing runs twice; and
   when Redis itself lost the last seconds of its history, the record says so by its number.
-- The record is gone (Redis lost its data): the client registers anew, batches count from 1, and all unfinished tasks
-  are sent again under their ids.
+- The record is gone, or of an earlier registration (Redis lost its data, or its last seconds): the client registers
+  anew, batches count from 1, and it asks which of its unfinished tasks there are. Those that are lost are sent again
+  under their ids.
 - The record has ended (the lease ran out while this process was suspended, or the parent task is over): the tasks
   were cancelled. The client goes on under a new id, unless it belongs to a task.
 """
@@ -89,7 +90,7 @@ def _put_right(session: Session) -> None:
         _start_over(session)
     elif registration is None or int(registration) != outbox.registration:
         logger.warning(
-            "Redis lost the client's record: it registers anew and sends its %d unfinished tasks again",
+            "Redis lost the client's record: it registers anew and asks for its %d unfinished tasks",
             len(session.unfinished),
             extra={"client": session.client_id},
         )

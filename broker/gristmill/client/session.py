@@ -35,7 +35,7 @@ from gristmill.client.fetching import Fetcher
 from gristmill.client.future import Future
 from gristmill.client.inbox import Inbox, LargeValue
 from gristmill.client.options import lane_of
-from gristmill.client.outbox import OPEN, Outbox, Write
+from gristmill.client.outbox import ASKED, OPEN, Outbox, Write
 from gristmill.client.recovery import establish, new_client_id
 from gristmill.errors import (
     ClientClosedError,
@@ -259,7 +259,7 @@ class Session:
 
         def answered() -> bool:
             if last is not None and not last.done():
-                return bool(last._batch) and self.acknowledged >= last._batch
+                return last._batch not in (0, ASKED) and self.acknowledged >= last._batch
             return self.acknowledged >= batch
 
         if self.courier.is_this_thread():  # a callback: nobody else would make progress

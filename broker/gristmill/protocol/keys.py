@@ -55,7 +55,7 @@ class Keys:
         return f"{self.prefix}submit"
 
     def results(self) -> str:
-        """stream, group `schedulers`: requests: outcomes, confirms, returned tasks."""
+        """stream, group `schedulers`: requests: outcomes, confirms, returned and held tasks."""
         return f"{self.prefix}results"
 
     def cancels(self) -> str:

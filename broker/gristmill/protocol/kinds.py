@@ -33,8 +33,10 @@ class Request(str, Enum):
     OUTCOMES = "outcomes"
     CONFIRMS = "confirms"
     RETURNED = "returned"
+    HELD = "held"
     # stream `cancels`
     CANCEL = "cancel"
+    KNOWN = "known"
     RELEASE = "release"
     DISCONNECT = "disconnect"
     # stream `heartbeats`
@@ -55,7 +57,9 @@ STREAM_OF: dict[Request, str] = {
     Request.OUTCOMES: "results",
     Request.CONFIRMS: "results",
     Request.RETURNED: "results",
+    Request.HELD: "results",
     Request.CANCEL: "cancels",
+    Request.KNOWN: "cancels",
     Request.RELEASE: "cancels",
     Request.DISCONNECT: "cancels",
     Request.WORKER: "heartbeats",
@@ -109,6 +113,8 @@ class Control(str, Enum):
     """{task, attempt, request}: stop it, whether started or not."""
     GIVE_BACK = "give_back"
     """{task, attempt, request}: give it back if it has not started."""
+    SETTLED = "settled"
+    """{number}: that `held` has been applied."""
     DRAIN = "drain"
     """{}: leave when what executes has ended."""
     STOP = "stop"
@@ -129,6 +135,9 @@ class Notice(str, Enum):
     """{"reason": text, "tasks": [numbers]}: not accepted; `intake: ...` when the intake is closed."""
     MISSING = "missing"
     """{"tasks": [[number, [ids]], ...]}: those dependencies are finished and gone: send again with values."""
+    LOST = "lost"
+    """{"tasks": [numbers], "of": [numbers]}: of those that were asked for there is no record of these: their outcome is
+    earlier in the inbox, or they were lost."""
     UNKNOWN = "unknown"
     """{"tasks": [numbers]}: a cancel named tasks nobody knows; their outcome is earlier in the inbox or expired."""
 

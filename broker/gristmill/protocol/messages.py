@@ -127,8 +127,6 @@ class TasksMessage(Message):
     """All batches up to this one must be applied first, since a task here depends on one there; 0 for none."""
     registration: int = 1
     """The registration to which the batch number belongs: one of an earlier registration is void."""
-    again: bool = False
-    """These tasks may be known already (sent again after a loss): those that are known are passed over."""
 
 
 class CancelMessage(Message):
@@ -139,6 +137,17 @@ class CancelMessage(Message):
     after: int = 0
     """All batches up to this one must be applied first: the tasks came with them."""
     reason: str = ""
+
+
+class KnownMessage(Message):
+    """`known`: a client that had to register anew asks which of its tasks Redis knows. Those that it does not are
+    named in the inbox (`lost`), behind any outcome, and sent again.
+    """
+
+    client: str
+    registration: int
+    tasks: list[int]
+    """Numbers, 500 at most."""
 
 
 class ReleaseMessage(Message):
@@ -250,6 +259,17 @@ class ReturnedMessage(Message):
     tasks: list[tuple[str, int]]
 
 
+class HeldMessage(Message):
+    """`held`: after another Redis server has taken over, what the worker's processors hold. What it was given and does
+    not hold goes back. Answered in the control stream by `settled`, before which no processor reads.
+    """
+
+    worker: str
+    number: int
+    tasks: list[tuple[str, int, str]]
+    """(task, attempt, processor)."""
+
+
 class DrainMessage(Message):
     """`drain`: the worker wants no more tasks; what is unread goes back at once."""
 
@@ -268,7 +288,9 @@ BODIES: dict[Request, type[Message]] = {
     Request.OUTCOMES: OutcomesMessage,
     Request.CONFIRMS: ConfirmsMessage,
     Request.RETURNED: ReturnedMessage,
+    Request.HELD: HeldMessage,
     Request.CANCEL: CancelMessage,
+    Request.KNOWN: KnownMessage,
     Request.RELEASE: ReleaseMessage,
     Request.DISCONNECT: DisconnectMessage,
     Request.WORKER: WorkerMessage,

@@ -245,7 +245,7 @@ end
 local function enter(task)
   local lane = lane_of(task.lane)
   local called = task.called
-  if (message.again or task.number <= greatest) and redis.call('EXISTS', key_task(task.id)) == 1 then
+  if task.number <= greatest and redis.call('EXISTS', key_task(task.id)) == 1 then
     count('refused:tasks:known', 1)
     return
   end

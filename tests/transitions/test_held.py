@@ -1,0 +1,149 @@
+"""held: after another server has taken over, what a worker was given and does not hold goes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from gristmill.protocol.keys import GROUP_PROCESSORS
+from gristmill.protocol.kinds import Request
+from support.driver import Driver, PlayedClient, PlayedWorker, numbers
+
+
+@pytest.fixture
+def client(driver: Driver) -> PlayedClient:
+    return driver.client()
+
+
+@pytest.fixture
+def worker(driver: Driver) -> PlayedWorker:
+    return driver.worker(2)
+
+
+def held(worker: PlayedWorker, *rows: tuple[str, int], number: int = 1) -> str:
+    """The worker says what its processor 1 holds, as (task, attempt)."""
+    tasks = [[task, attempt, f"{worker.id}|1"] for task, attempt in rows]
+    return worker.driver.request(Request.HELD, {"worker": worker.id, "number": number, "tasks": tasks})
+
+
+def settled(worker: PlayedWorker) -> list[int]:
+    return [body["number"] for kind, body in worker.control() if kind == "settled"]
+
+
+def pending(worker: PlayedWorker) -> dict[str, str]:
+    """Tasks that are on record as delivered, with the processor."""
+    database, key = worker.driver.database, worker.driver.keys.worker_tasks(worker.id)
+    entries = {entry.id: entry.fields["task"] for entry in worker.entries()}
+    return {entries[item.id]: item.consumer.rpartition("|")[2] for item in database.pending(key, GROUP_PROCESSORS)}
+
+
+def test_what_was_delivered_and_is_not_held_goes_back_uncharged(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, 2, 3)
+    worker.read(2)
+    assert held(worker, (client.task(1), 1)) == "applied"
+
+    assert driver.record(client.task(2))["attempt"] == "2"
+    assert "deaths" not in driver.record(client.task(2))
+    assert numbers(worker.queue()) == [1, 3, 2]
+    assert pending(worker) == {client.task(1): "1"}
+    assert settled(worker) == [1]
+
+
+def test_what_is_not_held_while_it_is_cancelled_is_cancelled(client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit(1)
+    worker.read()
+    client.cancel(1)
+    assert held(worker) == "applied"
+
+    assert client.outcome(1).state == "canceled"
+
+
+def test_what_is_held_although_its_delivery_was_lost_is_not_delivered_again(
+    client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, 2, 3)
+    assert held(worker, (client.task(2), 1)) == "applied"
+
+    assert pending(worker) == {client.task(2): "1"}
+    # The first had been delivered as well, and is not held: it has come back as another attempt.
+    assert [entry.fields["task"] for entry in worker.read(5, processor=2)] == [client.task(3), client.task(1)]
+
+
+def test_an_entry_under_another_name_goes_to_the_processor_that_holds_it(
+    client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read(1, processor=2)
+    held(worker, (client.task(1), 1))
+
+    assert pending(worker) == {client.task(1): "1"}
+
+
+def test_another_attempt_than_that_on_record_is_not_held(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read()
+    held(worker, (client.task(1), 7))
+
+    assert driver.record(client.task(1))["attempt"] == "2"
+
+
+def test_outcomes_that_were_sent_before_count_first(driver: Driver, client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit(1)
+    worker.read()
+    row = [client.task(1), 1, "success", "gAVLAS4=", 1, 1, 1, None]
+    driver.send(Request.OUTCOMES, {"worker": worker.id, "outcomes": [row]})
+    driver.send(Request.HELD, {"worker": worker.id, "number": 1, "tasks": []})
+    outcome, request = driver.read("results")
+    before = driver.snapshot()
+
+    assert driver.apply_entry("results", request) == "early"
+    assert driver.snapshot() == before
+    assert driver.apply_entry("results", outcome) == "applied"
+    assert driver.apply_entry("results", request) == "applied"
+    assert client.outcome(1).state == "success"
+
+
+def test_sent_twice_it_takes_nothing_back_that_was_read_meanwhile(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    held(worker)
+    worker.read()
+
+    assert held(worker) == "duplicate"
+    assert driver.record(client.task(1))["attempt"] == "1"
+    assert settled(worker) == [1]
+
+
+def test_a_worker_that_is_not_known_is_told_to_register_anew(driver: Driver) -> None:
+    worker = PlayedWorker(driver)
+    assert held(worker) == "unknown"
+
+    assert worker.control() == [("unknown", {})]
+
+
+def test_a_long_list_of_what_is_not_held_takes_several_slices(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    worker.beat(1000)
+    for first in range(0, 1000, 100):
+        client.submit(*range(first, first + 100))
+    worker.read(1000)
+    driver.send(Request.HELD, {"worker": worker.id, "number": 1, "tasks": [[client.task(3), 1, f"{worker.id}|1"]]})
+    (request,) = driver.read("results")
+    driver.apply_entry("results", request)
+    assert settled(worker) == []
+
+    driver.settle()
+    assert settled(worker) == [1]
+    assert pending(worker) == {client.task(3): "1"}
+    assert len(worker.queue()) + len(driver.ready()) == 1000
+
+
+def test_a_list_without_form_is_set_aside(driver: Driver, worker: PlayedWorker) -> None:
+    assert driver.request(Request.HELD, {"worker": worker.id, "number": 1, "tasks": "all"}) == "malformed"
+    assert driver.request(Request.HELD, {"worker": worker.id, "number": 1, "tasks": [1]}) == "applied"
+    assert len(driver.quarantine()) == 2
