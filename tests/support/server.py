@@ -43,9 +43,10 @@ def _die_with_parent() -> None:
 class RedisServer:
     """One server process. `persistent` keeps its data over `restart` and `kill`."""
 
-    def __init__(self, binary: Path | None = None, *, persistent: bool = False) -> None:
+    def __init__(self, binary: Path | None = None, *, persistent: bool = False, port: int = 0) -> None:
         self.binary = binary or require_server_binary()
         self.persistent = persistent
+        self.port = port
         self.directory = Path(tempfile.mkdtemp(prefix="gmtest-"))
         self.socket = self.directory / "redis.sock"
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,7 +63,15 @@ class RedisServer:
 
     def start(self) -> None:
         """Start and return when the server itself says that it accepts connections."""
-        command = [str(self.binary), "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory)]
+        command = [
+            str(self.binary),
+            "--port",
+            str(self.port),
+            "--unixsocket",
+            str(self.socket),
+            "--dir",
+            str(self.directory),
+        ]
         command += ["--save", "", "--appendonly", "yes" if self.persistent else "no", "--appendfsync", "always"]
         command += ["--maxmemory-policy", "noeviction", "--daemonize", "no"]
         self._process = subprocess.Popen(

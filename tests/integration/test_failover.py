@@ -1,0 +1,132 @@
+"""A replica that missed the last writes takes over: what only the former master knew is said again."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gristmill import Client, Future, LocalCluster
+from gristmill.ports import free_port
+from support import tasks
+from support.database import Database
+from support.server import RedisServer
+from support.waiting import wait_until
+
+Starter = Callable[..., LocalCluster]
+
+
+class Pair:
+    """A master with a replica, and a name that leads to one of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = folder / "redis.sock"
+        self.master = RedisServer(port=free_port())
+        self.replica = RedisServer()
+        self.master.start()
+        self.replica.start()
+        self.master.command("CONFIG", "SET", "repl-diskless-sync-delay", "0")
+        self.replica.command("REPLICAOF", "127.0.0.1", str(self.master.port))
+        with contextlib.closing(Database(self.replica.address)) as database:
+            wait_until(lambda: "master_link_status:up" in database.info("replication"), "the replica follows")
+        self.name.symlink_to(self.master.socket)
+
+    @property
+    def address(self) -> str:
+        return f"unix://{self.name}"
+
+    def part(self) -> None:
+        """From now on the replica misses what is written."""
+        self.master.command("WAIT", "1", "5000")
+        self.replica.command("REPLICAOF", "NO", "ONE")
+
+    def fail_over(self) -> None:
+        """The master is lost with all that the replica has missed; the name leads to the replica."""
+        self.master.kill()
+        self.name.unlink()
+        self.name.symlink_to(self.replica.socket)
+
+    def discard(self) -> None:
+        self.master.discard()
+        self.replica.discard()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(tmp_path)
+    yield pair
+    pair.discard()
+
+
+def held(client: Client, log: Path, gate: Path, name: str) -> Future:
+    return client.submit(tasks.wait_and_mark_end, str(log), str(gate), name)
+
+
+def test_an_outcome_in_the_lost_part_is_sent_again_and_the_task_does_not_run_again(
+    pair: Pair, start_cluster: Starter, tmp_path: Path
+) -> None:
+    cluster = start_cluster(redis=pair.address, workers=1, schedulers=1)
+    log = tmp_path / "log"
+    with Client(cluster) as client:
+        client.submit(tasks.nothing).result(timeout=10)
+        futures = [client.submit(tasks.note_start_and_work, str(log), str(number), 0.01) for number in range(40)]
+        wait_until(lambda: futures[5].done(), "some are done")
+        (scheduler,) = cluster.schedulers
+        scheduler.send_signal(signal.SIGSTOP)
+        pair.part()
+        # What the worker has got it finishes; nobody applies the outcomes.
+        with contextlib.closing(Database(pair.master.address)) as database:
+            results = cluster.keys.results()
+            wait_until(lambda: database.length(results) > 0, "outcomes wait")
+        ran = len(tasks.started_lines(log))
+        pair.fail_over()
+        scheduler.send_signal(signal.SIGCONT)
+
+        assert client.gather(futures, timeout=30) == [str(number) for number in range(40)]
+    assert ran > 5
+    assert Counter(tasks.started_lines(log)) == Counter(str(number) for number in range(40))
+
+
+def test_what_executes_goes_on_although_its_delivery_was_lost(
+    pair: Pair, start_cluster: Starter, tmp_path: Path
+) -> None:
+    cluster = start_cluster(redis=pair.address, workers=1, schedulers=1)
+    log = tmp_path / "log"
+    gates = [tmp_path / f"gate-{number}" for number in range(3)]
+    with Client(cluster) as client:
+        futures = [held(client, log, gate, str(tmp_path / gate.name.replace("gate", "end"))) for gate in gates]
+        wait_until(lambda: len(tasks.started_lines(log)) == 1, "the first executes")
+        client.flush()
+        pair.part()
+        gates[0].touch()
+        wait_until(lambda: len(tasks.started_lines(log)) == 2, "the second executes, which the replica has not seen")
+        pair.fail_over()
+        with contextlib.closing(Database(pair.replica.address)) as database:
+            (worker,) = database.zset(cluster.keys.workers())
+            record = cluster.keys.worker(worker)
+            wait_until(lambda: "held" in database.hash(record), "the new master is told what is held")
+        for gate in gates[1:]:
+            gate.touch()
+
+        client.gather(futures, timeout=30)
+    assert len(tasks.started_lines(log)) == 3
+
+
+def test_what_was_submitted_in_the_lost_part_is_sent_again(pair: Pair, start_cluster: Starter, tmp_path: Path) -> None:
+    cluster = start_cluster(redis=pair.address)
+    with Client(cluster) as client:
+        assert client.submit(abs, -1).result(timeout=10) == 1
+        pair.part()
+        done = client.map(abs, range(-300, 0), timeout=30)
+        futures = [client.submit(tasks.sleep_long, 0.02) for _ in range(100)]
+        wait_until(lambda: sum(future.done() for future in futures) > 10, "some are done")
+        with Client(cluster) as later:
+            pair.fail_over()
+
+            assert client.gather(futures, timeout=30) == [0.02] * 100
+            assert later.submit(abs, -2).result(timeout=30) == 2
+        assert done == [abs(number) for number in range(-300, 0)]
