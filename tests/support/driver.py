@@ -165,6 +165,10 @@ class Driver:
         """What has been set aside."""
         return [entry.fields for entry in self.database.stream(self.keys.quarantine())]
 
+    def audit(self) -> list[dict[str, str]]:
+        """What people have ordered, oldest first."""
+        return [entry.fields for entry in self.database.stream(self.keys.audit())]
+
     def events(self) -> list[list[Any]]:
         """Every change that was noted: [task, state, attempt, worker or "", function or "", ...]."""
         rows = []

@@ -223,3 +223,17 @@ def test_the_reason_stands_in_the_story(driver: Driver) -> None:
 
     reasons = {row[0]: row[8] for row in driver.events() if row[1] in ("canceling", "canceled")}
     assert reasons == {tasks[0]: "wrong input", tasks[1]: "wrong input"}
+
+
+def test_what_a_person_cancels_is_in_the_audit_and_what_a_client_cancels_is_not(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1, 2)
+    client.cancel(1)
+    assert driver.audit() == []
+
+    driver.request(Request.CANCEL, {"tasks": [client.task(2)], "by": "ada", "reason": "wrong input"})
+
+    (order,) = driver.audit()
+    assert order == {
+        "action": "cancel", "target": client.task(2), "by": "ada", "reason": "wrong input", "answer": "inactive"
+    }  # fmt: skip

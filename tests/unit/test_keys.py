@@ -49,6 +49,7 @@ PINNED = {
     "lease": "lease:<duty>",
     "clock": "clock",
     "quarantine": "quarantine",
+    "audit": "audit",
     "counts": "counts",
     "events": "events",
     "failures": "failures",

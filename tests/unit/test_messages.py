@@ -47,6 +47,10 @@ EXAMPLES: dict[Request, Message] = {
     Request.HELD: messages.HeldMessage(worker="h|1|w|x", number=2, tasks=[("Ab12cd34Ef.0000001", 1, "p1")]),
     Request.KNOWN: messages.KnownMessage(client="Ab12cd34Ef", registration=2, tasks=[0, 7]),
     Request.CANCEL: CancelMessage(client="Ab12cd34Ef", tasks=["Ab12cd34Ef.0000001"], after=3),
+    Request.CANCEL_CLIENT: messages.CancelClientMessage(client="Ab12cd34Ef", by="ada", reason="wrong input"),
+    Request.RETRY: messages.RetryMessage(task="Ab12cd34Ef.0000001", by="ada"),
+    Request.ORDER_WORKER: messages.OrderWorkerMessage(worker="h|1|w|x", order="drain", by="ada"),
+    Request.PAUSE: messages.PauseMessage(paused=True, by="ada"),
     Request.RELEASE: messages.ReleaseMessage(client="Ab12cd34Ef", objects=["Ab12cd34Ef.f1-1"]),
     Request.DISCONNECT: messages.DisconnectMessage(client="Ab12cd34Ef", after=9),
     Request.WORKER: WorkerMessage(

@@ -59,7 +59,7 @@ class Keys:
         return f"{self.prefix}results"
 
     def cancels(self) -> str:
-        """stream, group `schedulers`: requests: tasks to cancel, objects to release, clients that disconnect."""
+        """stream, group `schedulers`: requests: what clients take back, and what people order."""
         return f"{self.prefix}cancels"
 
     def heartbeats(self) -> str:
@@ -177,6 +177,10 @@ class Keys:
     def quarantine(self) -> str:
         """stream, trimmed: requests nobody could understand, with the reason."""
         return f"{self.prefix}quarantine"
+
+    def audit(self) -> str:
+        """stream, trimmed: what people have ordered: who, what, why, and what became of it."""
+        return f"{self.prefix}audit"
 
     def counts(self) -> str:
         """hash: tasks per state and per function, requests per kind, and other totals."""

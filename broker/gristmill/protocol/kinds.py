@@ -39,6 +39,11 @@ class Request(str, Enum):
     KNOWN = "known"
     RELEASE = "release"
     DISCONNECT = "disconnect"
+    # stream `cancels`: what people order
+    CANCEL_CLIENT = "cancel_client"
+    RETRY = "retry"
+    ORDER_WORKER = "order_worker"
+    PAUSE = "pause"
     # stream `heartbeats`
     WORKER = "worker"
     BEAT = "beat"
@@ -62,6 +67,10 @@ STREAM_OF: dict[Request, str] = {
     Request.KNOWN: "cancels",
     Request.RELEASE: "cancels",
     Request.DISCONNECT: "cancels",
+    Request.CANCEL_CLIENT: "cancels",
+    Request.RETRY: "cancels",
+    Request.ORDER_WORKER: "cancels",
+    Request.PAUSE: "cancels",
     Request.WORKER: "heartbeats",
     Request.BEAT: "heartbeats",
     Request.CLIENT_BEAT: "heartbeats",

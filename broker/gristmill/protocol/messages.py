@@ -137,6 +137,45 @@ class CancelMessage(Message):
     after: int = 0
     """All batches up to this one must be applied first: the tasks came with them."""
     reason: str = ""
+    by: str = ""
+    """The person who orders it; then it is written to the audit."""
+
+
+class OrderMessage(Message):
+    """What all orders of people share; they are written to the audit."""
+
+    by: str
+    """Who orders it."""
+    reason: str = ""
+
+
+class CancelClientMessage(OrderMessage):
+    """`cancel_client`: cancel all tasks that the client has now; it lives on."""
+
+    client: str
+    cursor: str = ""
+    """Where the next slice goes on; written by the script only."""
+
+
+class RetryMessage(OrderMessage):
+    """`retry`: a task that failed and waits for its next attempt runs now."""
+
+    task: str
+
+
+class OrderWorkerMessage(OrderMessage):
+    """`order_worker`: tell a worker to leave: when what executes has ended, or at once."""
+
+    worker: str
+    order: Literal["drain", "stop"]
+
+
+class PauseMessage(OrderMessage):
+    """`pause`: no task is assigned any more, to any worker; what is assigned goes on. Or the end of that."""
+
+    paused: bool
+    cursor: str = ""
+    """Where the next slice goes on; written by the script only."""
 
 
 class KnownMessage(Message):
@@ -291,6 +330,10 @@ BODIES: dict[Request, type[Message]] = {
     Request.HELD: HeldMessage,
     Request.CANCEL: CancelMessage,
     Request.KNOWN: KnownMessage,
+    Request.CANCEL_CLIENT: CancelClientMessage,
+    Request.RETRY: RetryMessage,
+    Request.ORDER_WORKER: OrderWorkerMessage,
+    Request.PAUSE: PauseMessage,
     Request.RELEASE: ReleaseMessage,
     Request.DISCONNECT: DisconnectMessage,
     Request.WORKER: WorkerMessage,

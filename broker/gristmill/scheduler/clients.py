@@ -10,5 +10,12 @@ def controller() -> Controller:
     """Clients have no duty of their own: the sweep of `leases` ends those that are silent."""
     return Controller(
         "clients",
-        requests=(Request.CLIENT, Request.KNOWN, Request.CLIENT_BEAT, Request.DISCONNECT, Request.END_CLIENT),
+        requests=(
+            Request.CLIENT,
+            Request.KNOWN,
+            Request.CLIENT_BEAT,
+            Request.DISCONNECT,
+            Request.CANCEL_CLIENT,
+            Request.END_CLIENT,
+        ),
     )

@@ -50,7 +50,16 @@ def controller(sweep_seconds: float) -> Controller:
     """Dispatch happens inside the scripts that make it possible; the duties catch what is left."""
     return Controller(
         "tasks",
-        requests=(Request.TASKS, Request.OUTCOMES, Request.CONFIRMS, Request.RETURNED, Request.HELD, Request.CANCEL),
+        requests=(
+            Request.TASKS,
+            Request.OUTCOMES,
+            Request.CONFIRMS,
+            Request.RETURNED,
+            Request.HELD,
+            Request.CANCEL,
+            Request.RETRY,
+            Request.PAUSE,
+        ),
         duties=(
             Duty("promote", sweep_seconds, promote),
             Duty("dispatch", sweep_seconds, dispatch),

@@ -10,5 +10,5 @@ def controller() -> Controller:
     """Workers have no duty of their own: the sweep of `leases` ends those that are silent."""
     return Controller(
         "workers",
-        requests=(Request.WORKER, Request.BEAT, Request.DRAIN, Request.LEAVE, Request.END_WORKER),
+        requests=(Request.WORKER, Request.BEAT, Request.DRAIN, Request.ORDER_WORKER, Request.LEAVE, Request.END_WORKER),
     )

@@ -7,12 +7,18 @@
 -- @include cancel_task
 local message, word = decode()
 if not message then return word end
+-- @include audit
 if type(message.tasks) ~= 'table' then return refuse_entry('expected tasks') end
 local client = message.client ~= '' and message.client or nil
 if client and not is_id(client) then return refuse_entry('expected a client id') end
 if client and redis.call('EXISTS', key_client(client)) == 1 and not batch_applied(client, message.after) then return 'early' end
 if not accept() then return 'duplicate' end
 count('requests:cancel', 1)
+if is_order() then
+  for at = 1, math.min(#message.tasks, 100) do
+    if is_id(message.tasks[at]) then audit('cancel', message.tasks[at], redis.call('HGET', key_task(message.tasks[at]), 'state') or 'unknown') end
+  end
+end
 local unknown = {}
 local reason = type(message.reason) == 'string' and message.reason ~= '' and cjson.encode(cut(message.reason, 300)) or nil
 for at, id in ipairs(message.tasks) do
