@@ -101,7 +101,10 @@ def test_h17_each_way_to_end_says_which_it_was(client: Client, shared_snapshot: 
     assert shared_snapshot.task(cancelled.task_id).state == "canceled"
 
 
-@pytest.mark.xfail(strict=True, reason="the stack is only in the worker's log")
 def test_h17_a_segmentation_fault_says_where(client: Client) -> None:
-    """The error of a crashed task has the Python stack of the crash."""
-    assert "in crash" in str(client.submit(tasks.crash).exception(timeout=30))
+    """The error of a crashed task has the Python stack of the crash; that of one that was killed has none."""
+    text = str(client.submit(tasks.crash).exception(timeout=30))
+    assert "Segmentation fault" in text
+    assert "tasks.py" in text
+    assert "in crash" in text
+    assert "stack" not in str(client.submit(tasks.kill_own_process).exception(timeout=30))

@@ -383,6 +383,7 @@ class Agent:
             board=-1,
             wake=-1,
             leash=-1,
+            stack=-1,
             preload=settings.preload,
             log_level=settings.log_level,
             log_format=settings.log_format,

@@ -31,12 +31,13 @@ import contextlib
 import fcntl
 import mmap
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import orjson
+
+from gristmill_worker.nameless import nameless_file
 
 WORDS = 32
 # Written by the agent.
@@ -266,7 +267,9 @@ class AgentBoard(_Memory):
     """The agent's side. What is said to need the lock is called inside `locked`, or when the processor is dead."""
 
     def __init__(self) -> None:
-        super().__init__(_nameless_file())
+        descriptor = nameless_file("board")
+        os.ftruncate(descriptor, SIZE)
+        super().__init__(descriptor)
         self._rows_of = 0
         self._rows: list[Held] = []
 
@@ -394,14 +397,3 @@ def _parsed(rows: bytes) -> list[Any]:
 def server_word(run_id: str) -> int:
     """A server's `run_id` as one word; never 0."""
     return int(run_id[:15] or "0", 16) + 1
-
-
-def _nameless_file() -> int:
-    """The descriptor of a zeroed file without a name, in memory where the system can."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("gristmill-board", os.MFD_CLOEXEC)
-    else:
-        descriptor, path = tempfile.mkstemp(prefix="gristmill-board-")
-        os.unlink(path)
-    os.ftruncate(descriptor, SIZE)
-    return descriptor

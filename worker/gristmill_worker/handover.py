@@ -27,6 +27,8 @@ class Handover(NamedTuple):
     """Descriptor: a byte wakes the agent."""
     leash: int
     """Descriptor that ends when the agent does."""
+    stack: int
+    """Descriptor of the file for the Python stack of a crash."""
     preload: str = ""
     log_level: str = "info"
     log_format: str = "plain"
@@ -53,6 +55,6 @@ def take_handover() -> Handover:
     handover = Handover(
         **orjson.loads(text), address=os.environ[ADDRESS_VARIABLE], namespace=os.environ[NAMESPACE_VARIABLE]
     )
-    for descriptor in (handover.board, handover.wake, handover.leash):
+    for descriptor in (handover.board, handover.wake, handover.leash, handover.stack):
         os.set_inheritable(descriptor, False)
     return handover

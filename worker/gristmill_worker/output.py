@@ -73,13 +73,15 @@ class Lines(io.RawIOBase):
 class Output:
     """The three streams, as they shall be for each task."""
 
-    def __init__(self) -> None:
-        """The log, and the stack traces of crashes, go to a copy of what the agent gave us as standard error."""
+    def __init__(self, stack: int) -> None:
+        """The log goes to a copy of what the agent gave us as standard error; the Python stack of a crash goes to
+        `stack`, a file that the agent looks at.
+        """
         self._log = _high_copy(2)
         self._nothing = _high_copy(0)
         self._identities = [_identity(number) for number in (0, 1, 2)]
         sys.stderr = open(self._log, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-        faulthandler.enable(file=self._log)
+        faulthandler.enable(file=stack)
 
     def install(self) -> None:
         """From here on the standard streams are those of tasks; who has taken `sys.stderr` before keeps the log."""

@@ -273,7 +273,7 @@ def main() -> None:
     """What the agent starts."""
     handover = take_handover()
     leash.bind(handover.leash)
-    output = Output()
+    output = Output(handover.stack)
     # The same two settings as the agent's; the settings' classes would take a tenth of a second to import.
     log = SimpleNamespace(log_level=handover.log_level, log_format=handover.log_format)
     logs.setup(cast("WorkerSettings", log))

@@ -29,10 +29,13 @@ from gristmill_worker.board import (
     clock_ns,
 )
 from gristmill_worker.handover import Handover, environment
+from gristmill_worker.nameless import nameless_file
 
 logger = logging.getLogger(__name__)
 
 SECOND = 1_000_000_000
+STACK_BYTES = 4096
+CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 PAUSES_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Before a new processor is started after 1, 2, ... in a row that ended before their first task."""
 
@@ -62,7 +65,9 @@ class Deadline(NamedTuple):
 class Processor:
     """One processor, as its agent holds it."""
 
-    def __init__(self, name: str, board: AgentBoard, process: subprocess.Popen[bytes], leash: int) -> None:
+    def __init__(
+        self, name: str, board: AgentBoard, process: subprocess.Popen[bytes], leash: int, stack: int = -1
+    ) -> None:
         self.name = name
         self.board = board
         self.pid = process.pid
@@ -81,6 +86,7 @@ class Processor:
         """How far its outcomes had come (`board.position`) at the beats of the last seconds, with the time."""
         self._process = process
         self._leash = leash
+        self._stack = stack
 
     @property
     def ready(self) -> bool:
@@ -142,10 +148,21 @@ class Processor:
             self.kill()
             self.exit_status = self._process.wait()
 
+    def crash_stack(self) -> str:
+        """The Python stack that it wrote when it crashed; empty when it did not, though a process of its own might."""
+        if self._stack < 0 or -(self.exit_status or 0) not in CRASHES:
+            return ""
+        written = os.fstat(self._stack).st_size
+        text = os.pread(self._stack, STACK_BYTES, max(0, written - STACK_BYTES)).decode(errors="backslashreplace")
+        _, error, stack = text.rpartition("Fatal Python error")
+        return (error + stack).partition("\nExtension modules:")[0].strip()
+
     def close(self) -> None:
         """Let go of what it shared with us; it must be dead."""
         self.board.close()
         os.close(self._leash)
+        if self._stack >= 0:
+            os.close(self._stack)
 
 
 class Processors:
@@ -174,20 +191,21 @@ class Processors:
         board.words[FRESH_UNTIL] = self.fresh_until
         board.words[SERVER] = self.server
         read_end, leash = os.pipe()
+        stack = nameless_file("stack")
         try:
-            handover = handover._replace(board=board.descriptor, wake=self._wake, leash=read_end)
+            handover = handover._replace(board=board.descriptor, wake=self._wake, leash=read_end, stack=stack)
             process = subprocess.Popen(
                 [*python(), "-m", "gristmill_worker.processor"],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
-                pass_fds=(board.descriptor, self._wake, read_end),
+                pass_fds=(board.descriptor, self._wake, read_end, stack),
                 env=environment(handover),
                 start_new_session=True,
             )
         finally:
             os.close(read_end)
         logger.debug("processor started", extra={"processor": handover.processor, "pid": process.pid})
-        return Processor(handover.processor, board, process, leash)
+        return Processor(handover.processor, board, process, leash, stack)
 
     def keep_fresh(self, until: int) -> None:
         """The agent was heard: processors may start tasks until then (`clock_ns`)."""

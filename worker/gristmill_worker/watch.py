@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import orjson
 
@@ -100,6 +101,8 @@ class Watch:
             self._departed.add(processor.name, board.words[CONNECTION], board.history())
         self._past.bury(board.history())
         self._reports.remember(board.outcomes_since(processor.positions[0][1] if processor.positions else 0))
+        if stack := processor.crash_stack():
+            os.write(2, f"{stack}\n".encode())  # as it is: whoever reads the log knows what Python writes at a crash
         processor.close()
 
     # --- long tasks and time limits -----------------------------------------------------------------------
@@ -188,9 +191,10 @@ class Watch:
             extra={**self._facts(processor), "task": held.task, "attempt": held.attempt, "ran_ms": ran_ms},
         )
         how = describe_end(processor.exit_status)
+        stack = processor.crash_stack()
         text = (
             f"the processor that executed the task died: {how}; worker {self._place.worker} on host "
-            f"{self._place.host}, pid {processor.pid}"
+            f"{self._place.host}, pid {processor.pid}{stack and f'; its Python stack:{chr(10)}{stack}'}"
         )
         self._past.note(held.task, held.attempt, FAILED)
         self._reports.failed(held, ProcessorDiedError, text, executing.started_at)
