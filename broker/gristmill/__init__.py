@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gristmill.client.client import Client
     from gristmill.client.future import Future, Profile
+    from gristmill.client.gathering import gather
     from gristmill.cluster import LocalCluster
     from gristmill.errors import (
         AddressError,
@@ -76,6 +77,7 @@ __all__ = [
     "WorkerDiedError",
     "__version__",
     "as_completed",
+    "gather",
     "wait",
 ]
 
@@ -84,6 +86,7 @@ _HOMES = {
     "Future": "gristmill.client.future",
     "Profile": "gristmill.client.future",
     "LocalCluster": "gristmill.cluster",
+    "gather": "gristmill.client.gathering",
     "RemoteTraceback": "gristmill.protocol.payloads",
     **dict.fromkeys(
         ("ALL_COMPLETED", "FIRST_COMPLETED", "FIRST_EXCEPTION", "CancelledError", "as_completed", "wait"),

@@ -53,7 +53,7 @@ class InCallback:
         client._session.cancel([future])
 
     def __call__(self, _: object) -> None:
-        assert threading.current_thread().name == "gristmill-client"
+        assert threading.current_thread().name == "gristmill-callbacks"
         self.begun.set()
         try:
             self.found = self.act()

@@ -17,6 +17,9 @@ inbox.py       what the schedulers tell: outcomes, refusals, what is missing
 session.py     one client's life with Redis: its connections, who sends when, what is unfinished
 courier.py     the I/O thread: its turns, and the reading of the inbox
 recovery.py    how a client registers, and comes back to its record after a loss
+callbacks.py   the thread that calls users' callbacks
+awaiting.py    `await future`
+gathering.py   the values of several futures
 fetching.py    large values are fetched when somebody looks at them
 """
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import gristmill.client
 from gristmill.client.functions import FunctionObject, check_call
 from gristmill.client.future import CANCEL_SECONDS, CANCELLED, FINISHED, RUNNING, Future
+from gristmill.client.gathering import gather
 from gristmill.client.many import ManyCalls
 from gristmill.client.options import check_names, task_options
 from gristmill.client.outbox import OPEN
@@ -98,9 +99,8 @@ class Calls(ManyCalls):
     # --- many tasks ---------------------------------------------------------------------------------------
 
     def gather(self, futures: Iterable[Future], *, timeout: float | None = None) -> list[Any]:
-        """The values of the futures in their order; the first exception (in order) is raised."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        return [future.result(_left(deadline)) for future in futures]
+        """The values of the futures in their order; the first exception (in order) is raised (`gristmill.gather`)."""
+        return gather(futures, timeout=timeout)
 
     def cancel(self, futures: Future | Iterable[Future], *, timeout: float | None = CANCEL_SECONDS) -> int:
         """Cancel tasks, all at once, and wait at most `timeout` seconds for the answers.

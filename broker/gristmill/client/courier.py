@@ -1,8 +1,8 @@
 """The I/O thread of a client: it polls both connections and the pipe by which callers wake it.
 
-A turn reads what has come (outcomes first: somebody waits for them), sends what has collected, and runs callbacks at
-its end, when everything that came with their futures is settled: a callback may use its future and the client, and
-even wait for another task, for then the thread takes turns until that is done.
+A turn reads what has come (outcomes first: somebody waits for them), sends what has collected, and sees to callbacks
+at its end, when everything that came with their futures is settled. They are called in a thread of their own
+(`callbacks`): a callback may use its future and the client, and wait for whatever it likes.
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ class Courier:
         finally:
             session.end()
             self._run_callbacks()
+            session.callbacks.stop()
             self.close()
 
     def _say_goodbye(self) -> None:
@@ -160,10 +161,15 @@ class Courier:
         callbacks = self.session.inbox.callbacks
         while callbacks:
             future = callbacks.popleft()
-            try:
-                future.run_callbacks()
-            except BaseException:  # such as SystemExit: it must not end this thread
-                logger.exception("a callback of %r failed", future)
+            gate = future._gate
+            assert gate is not None
+            for watcher in gate.watchers:
+                try:
+                    watcher(future)
+                except Exception:
+                    logger.exception("what watches %r failed", future)
+            if gate.callbacks:
+                self.session.callbacks.call(future)
 
     def _turn(self, longest: float) -> None:
         """Wait for something to do, at most `longest` seconds, and do it."""

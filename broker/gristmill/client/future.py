@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import pickle
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, InvalidStateError
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -177,6 +178,15 @@ class Future(concurrent.futures.Future[Any]):
         """Call what was added by `add_done_callback`, in order; exceptions are logged."""
         self._invoke_callbacks()  # type: ignore[attr-defined]  # the standard library's
 
+    def watch(self, watcher: Callable[[Future], object]) -> None:
+        """Call the client's own `watcher`, which waits for nothing, in the I/O thread once this is done; or now."""
+        condition: Any = self._condition
+        with condition:
+            if self._state is RUNNING:
+                condition.watchers.append(watcher)
+                return
+        watcher(self)
+
     # --- waiting ------------------------------------------------------------------------------------------
 
     def cancelled(self) -> bool:
@@ -240,6 +250,24 @@ class Future(concurrent.futures.Future[Any]):
         if self._state is not FINISHED:
             self._await(timeout)
         return None if self._value is not _NOT_LOADED else self._load()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """The value, as `result` gives it, without blocking the event loop: `await client.submit(function)`."""
+        from gristmill.client.awaiting import awaited
+
+        return awaited(self)
+
+    def traceback(self, timeout: float | None = None) -> str | None:
+        """The traceback of the process that ran the task, as text; None when it succeeded. Waits as `result` does."""
+        error = self.exception(timeout)
+        cause = None if error is None else error.__cause__
+        return cause.text if isinstance(cause, payloads.RemoteTraceback) else None if error is None else str(error)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the value is here in name only: looking at it fetches it."""
+        row = (self._source or self)._row
+        return row is not None and row[3] is not None and not isinstance(row[3], (str, dict))
 
     def _load(self) -> BaseException | None:
         """Turn what arrived into the value or the exception, once. Returns the exception, or None."""
@@ -321,13 +349,14 @@ class Future(concurrent.futures.Future[Any]):
         """Cancel the task, also while it executes, and wait for the answer at most `timeout` seconds.
 
         Returns True when it ended cancelled, and False when its outcome was first (or no answer came in time;
-        the request stands then). The dependents of a cancelled task are cancelled too.
+        the request stands then). The dependents of a cancelled task are cancelled too. In the thread of an event loop
+        it does not wait: there the answer is False unless it is known at once.
         """
         if self._session is None:
             self._finish_alone(CANCELLED)
         elif self._state is RUNNING:
             self._session.cancel([self])
-            self.await_end(timeout)
+            self.await_end(0 if _in_event_loop() else timeout)
         return self._state is CANCELLED
 
     # --- for executors and tests --------------------------------------------------------------------------
@@ -373,6 +402,12 @@ class Future(concurrent.futures.Future[Any]):
         if error is not None:
             return (_failed, (self.task_id, error))
         return (_succeeded, (self.task_id, self._value_bytes()))
+
+
+def _in_event_loop() -> bool:
+    """Whether this thread runs an event loop, which nothing may block."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def _succeeded(task_id: str, data: bytes) -> Future:

@@ -42,6 +42,8 @@ class Gate(threading.Condition):
         self.waiters: list[Any] = []
         """Those of `concurrent.futures.wait` and `as_completed`."""
         self.callbacks: list[Any] = []
+        self.watchers: list[Any] = []
+        """The client's own callbacks, which wait for nothing: they are called by whoever settles the future."""
 
 
 class NothingToLock:

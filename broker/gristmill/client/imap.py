@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
@@ -121,11 +122,10 @@ class ImapUnordered(Imap):
     def _take(self) -> Part:
         ended = self._ended
         try:
-            if self._session.courier.is_this_thread():  # a callback: nobody else would make progress
-                self._session.courier.work_until(lambda: not ended.empty(), self._timeout)
-                part = ended.get_nowait()
-            else:
-                part = ended.get(timeout=self._timeout)
+            if self._session.parent is not None and ended.empty():
+                # Inside a task waiting for futures gives the slot up; waiting for a queue would not.
+                wait([part.future for part in self._under_way], self._timeout, FIRST_COMPLETED)
+            part = ended.get(timeout=self._timeout)
         except queue.Empty:
             raise FutureTimeoutError(f"no further item has finished within {self._timeout} s") from None
         self._mapped.settle(part)

@@ -197,7 +197,7 @@ class Inbox:
         # One that is held may be held by an interrupted `as_completed`, and then thousands are: no more patience.
         if not future._settle(state, 0.0 if self.held else GATE_SECONDS):
             self.held.append((future, state))
-        elif future._gate is not None and future._gate.callbacks:
+        elif future._gate is not None and (future._gate.callbacks or future._gate.watchers):
             self.callbacks.append(future)
 
     def settle_held(self) -> None:
@@ -213,7 +213,7 @@ class Inbox:
         assert future._gate is not None
         if not future._open(future._gate, state, patience, force=force):
             self.held.append((future, state))
-        elif future._gate.callbacks:
+        elif future._gate.callbacks or future._gate.watchers:
             self.callbacks.append(future)
 
     # --- what has to be sent again ------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class Inbox:
         pending = [dependency for dependency in future._dependencies if not dependency.done()]
         if pending:
             # Whichever comes last finds nothing pending.
-            pending[0].add_done_callback(lambda _: self.send_with_values(future))
+            pending[0].watch(lambda _: self.send_with_values(future))
             return
         for dependency in future._dependencies:
             if dependency._failed or dependency.cancelled():

@@ -235,7 +235,7 @@ class Mapped:
         part = Part(at, [item], future)
         part.items = None
         if self._on_end is not None or self._progress is not None:
-            future.add_done_callback(lambda _: self._ended(part))
+            future.watch(lambda _: self._ended(part))
         return part
 
     def _chunk(self, first: int, items: list[tuple[Any, ...]], data: bytes) -> Part:
@@ -248,7 +248,7 @@ class Mapped:
         else:
             future._large = LargeCall(data, (), {}, keep=True)
         part = Part(first, items, future)
-        future.add_done_callback(lambda _: self._ended(part))
+        future.watch(lambda _: self._ended(part))
         return part
 
     def _enqueue(self, part: Part) -> None:

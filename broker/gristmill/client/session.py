@@ -30,6 +30,7 @@ import threading
 import time
 
 from gristmill._version import __version__
+from gristmill.client.callbacks import Callbacks
 from gristmill.client.courier import BUSY, CLOSED, IDLE, LONE, Courier
 from gristmill.client.fetching import Fetcher
 from gristmill.client.future import Future
@@ -108,6 +109,7 @@ class Session:
         self.reading = Connection(address, name=f"gristmill-inbox-{self.client_id}")
         self._callers_send = not address.startswith("rediss://")
         self._fetcher = Fetcher(self)
+        self.callbacks = Callbacks()
         self.courier = Courier(self)
         try:
             establish(self, connect_timeout)
@@ -310,7 +312,9 @@ class Session:
             self.refusal = why
         self.stopping.set()
         self.courier.wake()
+        deadline = time.monotonic() + DISCONNECT_SECONDS
         self.courier.join(DISCONNECT_SECONDS)
+        self.callbacks.join(max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
         """Nobody holds the client any more: leave when nothing is left to come; does not wait."""
