@@ -6,9 +6,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST_OPTIONS ?= -n 2 --dist loadfile
 ARGS ?=
+SEED ?= 1
+MINUTES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static format docs bench mutate-guards crash-sweep clean
+.PHONY: help demo test check static format docs bench mutate-guards crash-sweep chaos clean
 
 help: ## Show this list
 	@echo "Gristmill. Targets (make TARGET, more options by ARGS='...'):"
@@ -51,6 +53,9 @@ mutate-guards: $(INSTALLED) ## Take out each guard of each Lua script in turn: s
 
 crash-sweep: $(INSTALLED) ## Kill the scheduler at each of its Redis commands, in every way (half an hour)
 	@PYTHONPATH=tests $(BIN)/python -m crash $(ARGS)
+
+chaos: $(INSTALLED) ## Random faults over thousands of tasks: make chaos SEED=7 MINUTES=30
+	@PYTHONPATH=tests $(BIN)/python -m chaos --seed $(SEED) --minutes $(MINUTES) $(ARGS)
 
 clean: ## Remove everything that make has made, .venv included
 	rm -rf $(VENV) .cache dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -18,7 +18,7 @@ import struct
 import sys
 import tempfile
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -119,6 +119,8 @@ class _Link:
         self._answered = asyncio.Event()
         self._verdict = PASS
         """What becomes of the reply that is awaited, when it is the last of the outstanding ones."""
+        self._asked: deque[Command] = deque()
+        """Commands that wait for their reply, when somebody wants to know."""
         self._upstream: asyncio.StreamWriter | None = None
 
     async def run(self) -> None:
@@ -163,6 +165,8 @@ class _Link:
         if self.silent:
             return True
         verdict = self.proxy._judge(self.pid, frame)
+        if self.proxy.on_reply and verdict.fault is not Fault.CUT_BEFORE:
+            self._asked.append(Command(words_of(frame), self.pid, self.proxy.counts[self.pid]))
         if verdict.fault is Fault.PASS:
             self._forward(frame)
             return True
@@ -182,7 +186,7 @@ class _Link:
         self._upstream.write(frame)
 
     async def _all_answered(self) -> None:
-        while self._outstanding:
+        if self._outstanding:
             await self._answered.wait()
 
     async def _replies(self, upstream: asyncio.StreamReader) -> None:
@@ -208,7 +212,10 @@ class _Link:
             if self._verdict.then:
                 self._verdict.then()
         self._outstanding -= 1
-        self._answered.set()
+        if self.proxy.on_reply:
+            self.proxy.on_reply(self._asked.popleft(), frame)
+        if not self._outstanding:
+            self._answered.set()
 
     async def _wait(self) -> None:
         if self.proxy.delay_seconds:
@@ -232,6 +239,8 @@ class FaultProxy:
         """While true nothing passes, in no direction, and nothing is lost: a network or a server that hangs."""
         self.on_command: Callable[[Command], Verdict] | None = None
         """Judges every command, in the thread of the proxy."""
+        self.on_reply: Callable[[Command, bytes], None] | None = None
+        """Is told the reply to every command, lost ones included, in the thread of the proxy; set it at the start."""
         self.counts: Counter[int] = Counter()
         """Commands by the process that sent them."""
         self.failure: BaseException | None = None
