@@ -50,7 +50,7 @@ def give(database: Database, keys: Keys, *tasks: str) -> None:
 
 
 def read(link: Link, count: int = 100) -> list[str]:
-    return [fields[b"task"].decode() for _, fields in link.exchange(count)]
+    return [fields[b"task"].decode() for _, fields in link.exchange(count, lambda: None)]
 
 
 def lose_replies(link: Link, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
@@ -131,7 +131,7 @@ class TestReading:
         database.run("XGROUP", "DESTROY", keys.worker_tasks(WORKER), GROUP_PROCESSORS)
 
         with pytest.raises(GroupLostError):
-            link.exchange(1)
+            link.exchange(1, lambda: None)
 
 
 class TestOutcomes:

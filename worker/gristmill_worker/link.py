@@ -103,9 +103,10 @@ class Link:
                 raise ConnectionLostError("the agent talks to another server")
             time.sleep(0.005)
 
-    def exchange(self, count: int) -> list[Entry]:
+    def exchange(self, count: int, meanwhile: Callable[[], None]) -> list[Entry]:
         """Send the outcomes that are due and read up to `count` tasks, waiting for the first for a while.
 
+        `meanwhile` is called when they are on their way: somebody waits for them.
         Raises GroupLostError. The list is empty when there was nothing, or after trouble; outcomes that Redis has
         not taken are still due.
         """
@@ -114,12 +115,15 @@ class Link:
         try:
             if unsent:
                 connection.send(self._outcomes_command(unsent), read)
+                meanwhile()
                 if not isinstance(connection.read(), ReplyError):
                     self._board.sent()
             else:
                 connection.send(read)
+                meanwhile()
             reply = connection.read()
         except ConnectionLostError:
+            meanwhile()
             self.connect()
             return []
         if isinstance(reply, ReplyError):

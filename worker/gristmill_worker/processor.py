@@ -93,7 +93,7 @@ class Processor:
         words[STATUS] = READY
         self._wake_agent()
         while not words[LEAVING]:
-            entries = self._link.exchange(self._count)
+            entries = self._link.exchange(self._count, self._tidy)
             if entries:
                 self._hold(entries)
             words[TURN] += 1
@@ -101,11 +101,14 @@ class Processor:
             self._link.flush()
             if entries:
                 self._walk(entries)
-                self._output.restore()
-                self._interrupts.install()
         self._link.flush()
         self._link.close()
         words[STATUS] = LEFT
+
+    def _tidy(self) -> None:
+        """Put right what tasks may have done to what the next one relies on."""
+        self._output.restore()
+        self._interrupts.install()
 
     def wait_for_end(self, status: int) -> None:
         """Nothing can be done here any more; the agent ends this process."""

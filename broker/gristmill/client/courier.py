@@ -302,6 +302,7 @@ class Courier:
     def read_inbox(self) -> None:
         """Read what has come, handle it, and ask for more."""
         session = self.session
+        session.reading.receive()
         if self._trims:
             self._trims = False
             if isinstance(reply := session.reading.read(), ReplyError):
@@ -316,9 +317,9 @@ class Courier:
             self.ask_inbox()
             return
         entries = reply[0][1]
+        self.last_entry = entries[-1][0].decode()
         for _, fields in entries:
             session.inbox.handle(fields[0], fields[1])
-        self.last_entry = entries[-1][0].decode()
         milliseconds, _, sequence = self.last_entry.partition("-")
         self._handled = f"{milliseconds}-{int(sequence) + 1}"
         self._untrimmed += len(entries)

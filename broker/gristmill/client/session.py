@@ -23,7 +23,6 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-import select
 import socket
 import sys
 import threading
@@ -170,7 +169,7 @@ class Session:
                 return
             try:
                 if self.state is LONE:
-                    if not _readable(self.commands):
+                    if not self.commands.receive():
                         self._hand_over()
                         return
                     self.read_replies()
@@ -351,13 +350,6 @@ class Session:
             "parent": self.parent[0] if self.parent else None,
             "parent_attempt": self.parent[1] if self.parent else 0,
         }
-
-
-def _readable(connection: Connection) -> bool:
-    """Whether a reply has begun to arrive."""
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return connection.buffered or bool(poll.poll(0))
 
 
 _open_sessions: set[Session] = set()

@@ -204,6 +204,7 @@ class Loop:
                 # What this read is given after all stays pending, and another replica takes it over.
                 connection.close()
                 return
+            connection.receive()
         reply = connection.read()
         if isinstance(reply, ReplyError):
             if reply.code != "NOGROUP":

@@ -13,9 +13,10 @@ Two kinds, because they have different needs:
 from __future__ import annotations
 
 import logging
+import os
 import re
+import select
 import socket
-import struct
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 REPLY_TIMEOUT_SECONDS = 10.0
+RECEIVE_BYTES = 131_072
 PATIENCE_SECONDS = 1.0
 """After so long the log says that Redis is being waited for."""
 BLOCK_MILLISECONDS = 2000
@@ -141,13 +143,12 @@ class Connection:
             from gristmill.store import addresses
 
             self._link, self._socket = addresses.open_socket(self.address, self.name, CONNECT_TIMEOUT_SECONDS)
-            self._socket.settimeout(self.reply_timeout)
         else:
             try:
                 self._socket = plain.open_socket(address, self.name, CONNECT_TIMEOUT_SECONDS)
             except (OSError, ConnectionLostError) as error:
                 raise ConnectionLostError(f"cannot reach Redis at {hide_password(self.address)}: {error}") from error
-            _limit_by_kernel(self._socket, self.reply_timeout)
+        self._socket.settimeout(self.reply_timeout)
         self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
         info = dict(line.partition(":")[::2] for line in self.request("INFO", "server").decode().splitlines())
         self.run_id = info.get("run_id", "")
@@ -169,10 +170,36 @@ class Connection:
 
     def send(self, *commands: bytes) -> None:
         """Send packed commands in one write."""
+        data = commands[0] if len(commands) == 1 else b"".join(commands)
+        connected = self._require()
         try:
-            self._require().sendall(commands[0] if len(commands) == 1 else b"".join(commands))
+            # Nearly always there is room at once; `sendall` would ask first, and let other threads in between.
+            sent = _write(connected.fileno(), data) if self._link is None else 0
+            if sent < len(data):
+                connected.sendall(memoryview(data)[sent:])
         except OSError as error:
             self._lost(error)
+
+    def receive(self) -> bool:
+        """Take what has come, without waiting; whether `read` has something to look at now."""
+        connected = self._require()
+        if self.buffered:
+            return True
+        try:
+            if self._link is None:
+                data = os.read(connected.fileno(), RECEIVE_BYTES)
+            elif select.select([connected], [], [], 0)[0]:
+                data = connected.recv(RECEIVE_BYTES)
+            else:
+                return False
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._lost(error)
+        if not data:
+            self._lost(None)
+        self._reader.feed(data)
+        return True
 
     def read(self) -> Any:
         """The next reply. An error reply is returned as a ReplyError, not raised."""
@@ -183,7 +210,7 @@ class Connection:
         receive = self._require().recv
         while True:
             try:
-                data = receive(131072)
+                data = receive(RECEIVE_BYTES)
             except OSError as error:
                 self._lost(error)
             if not data:
@@ -208,19 +235,16 @@ class Connection:
 
     def _lost(self, error: OSError | None) -> Any:
         self.close()
-        if isinstance(error, BlockingIOError):
-            error = TimeoutError(f"timed out: no reply within {self.reply_timeout:g} s")
         raise ConnectionLostError(
             f"lost Redis at {hide_password(self.address)}: {error or 'the server closed the connection'}"
         ) from error
 
 
-def _limit_by_kernel(connected: socket.socket, seconds: float) -> None:
-    """Let the kernel end a wait after this time: a time-out of Python's costs a poll before each call."""
-    connected.settimeout(None)
-    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+def _write(descriptor: int, data: bytes) -> int:
+    try:
+        return os.write(descriptor, data)
+    except BlockingIOError:
+        return 0
 
 
 def check_server(address: str) -> None:
