@@ -101,6 +101,10 @@ def _put_right(session: Session) -> None:
             _start_over(session)
     else:
         outbox.resume(int(batch or 0), session.unfinished)
+        # Replies may be lost: what the record says has been answered.
+        with session.lock:
+            session.acknowledged = max(session.acknowledged, outbox.applied)
+            session.progress.notify_all()
         courier.begin_inbox()
 
 

@@ -255,13 +255,15 @@ class Session:
         last = next(reversed(self.unfinished.values()), None)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.lock:
-            batch = self.outbox.last
             self._hand_over()
 
         def answered() -> bool:
-            if last is not None and not last.done():
-                return last._batch not in (0, ASKED) and self.acknowledged >= last._batch
-            return self.acknowledged >= batch
+            nonlocal last
+            while last is not None and last.done():
+                # It may have ended before it left; then the newest one before it decides.
+                before = reversed(list(self.unfinished.values()))
+                last = next((future for future in before if future._number < last._number), None)
+            return last is None or (last._batch not in (0, ASKED) and self.acknowledged >= last._batch)
 
         if self.courier.is_this_thread():  # a callback: nobody else would make progress
             return self.courier.work_until(answered, timeout) or self.stopping.is_set() or self.state is CLOSED
