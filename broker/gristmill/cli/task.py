@@ -81,13 +81,13 @@ def pieces(detail: TaskDetail) -> list[str | Table]:
             record.add("dependents", f"{detail.dependents} tasks wait for this one")
         lines += ["", record]
     if detail.story:
-        story = Table("at", "state", ">attempt", "worker", ">duration", ">cpu", ">peak memory", "error")
+        story = Table("at", "state", ">attempt", "worker", ">duration", ">cpu", ">peak memory", "error or reason")
         for change in detail.story:
             story.add(
                 iso(change.at), change.state, change.attempt, change.worker or "-",
                 span(change.duration_us / 1000) if change.duration_us else "-",
                 span(change.cpu_us / 1000) if change.cpu_us else "-",
-                size(change.memory_peak_bytes) if change.memory_peak_bytes else "-", change.error,
+                size(change.memory_peak_bytes) if change.memory_peak_bytes else "-", change.error or change.why,
             )  # fmt: skip
         lines += ["", story]
         if not detail.story_complete:

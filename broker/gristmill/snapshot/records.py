@@ -217,6 +217,8 @@ class Change:
     cpu_us: int | None = None
     memory_peak_bytes: int | None = None
     error: str = ""
+    why: str = ""
+    """Why it waits again; empty when it does not, or nobody said."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class _Row(NamedTuple):
     cpu_us: int | None
     memory_peak_bytes: int | None
     error: str
+    why: str
 
     @property
     def at(self) -> int:
@@ -67,7 +68,7 @@ def changes_of(entry: Any) -> Iterator[_Row]:
         return
     at, _, sequence = entry[0].partition(b"-")
     for place in range(len(rows) - 1, -1, -1):
-        columns = [*rows[place], *(None,) * (9 - len(rows[place]))]
+        columns = [*rows[place], *(None,) * (10 - len(rows[place]))]
         yield _Row(
             (int(at), int(sequence), place),
             str(columns[0])[:LONGEST_NAME],
@@ -79,7 +80,27 @@ def changes_of(entry: Any) -> Iterator[_Row]:
             _figure(columns[6]),
             _figure(columns[7]),
             columns[8][:LONGEST_TEXT] if isinstance(columns[8], str) else "",
+            _reason(columns[9]),
         )
+
+
+_REASONS = {
+    "WorkerDisconnect": "its worker was lost or has left",
+    "BalanceTaskCancel": "it goes to a worker with less to do",
+    "CancelConfirmCanceled": "its worker gave it back",
+    "CancelConfirmNotFound": "its worker never received it",
+    "TaskReturned": "its worker gave it back",
+    "ResultFailedRetry": "it failed and is tried again",
+}
+"""Why a task waits again, by the event that the change names."""
+
+
+def _reason(about: Any) -> str:
+    if not isinstance(about, dict):
+        return ""
+    reason = _REASONS.get(str(about.get("event", "")), "")
+    deaths = number(about.get("deaths"))
+    return f"{reason} while executing it ({deaths} so far)" if reason and deaths else reason
 
 
 def _named(names: Any, index: Any) -> str:
@@ -266,7 +287,7 @@ def _has_beginning(rows: Any) -> bool:
 def _change(row: _Row) -> Change:
     return Change(
         row.at, row.state, row.attempt, row.worker, row.function, row.duration_us, row.cpu_us, row.memory_peak_bytes,
-        row.error,
+        row.error, row.why,
     )  # fmt: skip
 
 
