@@ -38,7 +38,7 @@ def problem(kind: str, address: str, namespace: str) -> str:
 def page_problem(port: int, prefix: str) -> str:
     """What is wrong with this host's page; empty when nothing."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{prefix}/health", timeout=PAGE_SECONDS):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{prefix}/readyz", timeout=PAGE_SECONDS):
             return ""
     except (OSError, urllib.error.URLError) as error:
         return f"the page does not answer: {error}"

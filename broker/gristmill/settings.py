@@ -233,7 +233,7 @@ class WebSettings(Settings):
 
     host: str = Field(
         default="127.0.0.1",
-        description="Address to listen on. The page has no login: only open it to networks that you trust.",
+        description="Address to listen on; one that others can reach needs something that says who they are.",
     )
     port: int = Field(default=8700, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     refresh_seconds: float = Field(default=2.0, ge=0.2, le=3600, description="How often the page asks for news.")

@@ -42,7 +42,7 @@ def test_head_is_a_health_check_that_costs_one_command(page: FlaskClient, databa
 
 
 def test_health_is_green_when_redis_serves(page: FlaskClient) -> None:
-    response = page.get("/health")
+    response = page.get("/readyz")
 
     assert (response.status_code, response.text) == (200, "ok\n")
 
@@ -53,15 +53,15 @@ def test_health_is_not_green_when_redis_is_away(fragile: FlaskClient, own_server
     own_server.kill()
 
     assert fragile.head("/").status_code == 503
-    assert fragile.get("/health").status_code == 503
+    assert fragile.get("/readyz").status_code == 503
     own_server.start()
-    assert fragile.get("/health").status_code == 200
+    assert fragile.get("/readyz").status_code == 200
 
 
 def test_health_is_not_green_when_redis_refuses(fragile: FlaskClient, own_server: RedisServer) -> None:
     own_server.command("CONFIG", "SET", "requirepass", "secret")
 
-    response = fragile.get("/health")
+    response = fragile.get("/readyz")
 
     assert response.status_code == 503
     assert "secret" not in response.text

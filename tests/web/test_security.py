@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gristmill.errors import SettingError
-from gristmill_web.settings import PageSettings, check_listening
+from gristmill_web.identity import check_guarded
+from gristmill_web.settings import PageSettings
 
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
 
-PATHS = ("/", "/fragments/overview", "/api/v1/overview", "/health", "/static/page.css", "/nowhere")
+PATHS = ("/", "/fragments/overview", "/api/v1/overview", "/readyz", "/static/page.css", "/nowhere")
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -60,7 +61,7 @@ def test_htmx_is_told_to_compile_nothing_and_to_inject_no_styles(page: FlaskClie
 
 
 def test_what_changes_is_not_kept_by_browsers(page: FlaskClient) -> None:
-    for path in ("/", "/fragments/overview", "/api/v1/overview", "/health"):
+    for path in ("/", "/fragments/overview", "/api/v1/overview", "/readyz"):
         assert page.get(path).headers["Cache-Control"] == "no-store"
 
 
@@ -72,7 +73,7 @@ def test_this_machine_may_ask(page: FlaskClient, host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "evil.example:8700", "127.0.0.2", "", "a@localhost", "[::2]"]
 )
-@pytest.mark.parametrize("path", ["/", "/api/v1/overview", "/health", "/static/page.js"])
+@pytest.mark.parametrize("path", ["/", "/api/v1/overview", "/readyz", "/static/page.js"])
 def test_a_host_name_of_somebody_else_is_refused(page: FlaskClient, host: str, path: str) -> None:
     response = page.get(path, headers={"Host": host})
 
@@ -157,15 +158,15 @@ def test_a_proxy_cannot_name_a_host_that_is_not_trusted(make_app: Any) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "mill.example.org", ""])
 def test_it_does_not_open_itself_to_others_unless_something_guards_it(host: str) -> None:
-    with pytest.raises(SettingError, match="the page has no login; say --guarded"):
-        check_listening(PageSettings(host=host))
+    with pytest.raises(SettingError, match="nothing says who may look; give --password-file"):
+        check_guarded(PageSettings(host=host))
 
-    check_listening(PageSettings(host=host, guarded=True))
+    check_guarded(PageSettings(host=host, guarded=True))
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.3.4.5", "::1"])
 def test_it_listens_to_this_machine_without_ado(host: str) -> None:
-    check_listening(PageSettings(host=host))
+    check_guarded(PageSettings(host=host))
 
 
 @pytest.mark.parametrize("wrong", [{"prefix": "mill"}, {"prefix": '/"><script>'}, {"trusted_hosts": "a b"}])

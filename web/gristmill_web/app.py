@@ -8,7 +8,8 @@ import logging
 from functools import lru_cache
 from typing import Any
 
-from flask import Flask, Response, url_for
+import orjson
+from flask import Flask, Response, g, request, url_for
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, SecurityError
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -17,9 +18,9 @@ from gristmill._version import __version__
 from gristmill.snapshot import Snapshot, formats
 from gristmill_web import compression, security
 from gristmill_web.board import Board
-from gristmill_web.frame import preferences
+from gristmill_web.frame import API, preferences
 from gristmill_web.memory import Memory
-from gristmill_web.pages import PAGES, health
+from gristmill_web.pages import PAGES, actions, health, login
 from gristmill_web.pages import settings as settings_page
 from gristmill_web.settings import PageSettings
 
@@ -54,7 +55,14 @@ def create_app(settings: PageSettings) -> Flask:
         app.register_blueprint(page.blueprint)
     app.register_blueprint(settings_page.page)
     app.register_blueprint(health.page)
+    app.register_blueprint(login.page)
+    app.register_blueprint(actions.page)
     security.guard(app, settings)
+    doorkeeper = app.extensions["gristmill_doorkeeper"]
+    app.jinja_env.globals.update(
+        me=lambda: g.get("identity"), asks=doorkeeper.asks, logs_in=bool(doorkeeper.accounts),
+        acts=lambda: settings.actions and g.get("identity") is not None and g.identity.may_act, done=actions.done,
+    )  # fmt: skip
     compression.compress(app)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(Exception, _bug)
@@ -106,7 +114,13 @@ def _http_error(error: HTTPException) -> Response | HTTPException:
         )
     if error.response is not None or not error.code or error.code < 400:
         return error  # a redirect
-    response = _plain(error.code, f"{error.code} {error.name}")
+    if request.path.startswith(API):
+        problem = {"title": error.name, "status": error.code, "detail": error.description}
+        response = Response(orjson.dumps(problem), status=error.code, mimetype="application/problem+json")
+    else:
+        response = _plain(error.code, f"{error.code} {error.name}: {error.description}")
+    if error.code == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, MethodNotAllowed) and error.valid_methods:
         response.headers["Allow"] = ", ".join(error.valid_methods)
     return response

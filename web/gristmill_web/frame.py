@@ -11,12 +11,13 @@ gives `/clients` (the whole page), `/fragments/clients` (what htmx polls: the te
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from flask import Blueprint, Response, current_app, g, render_template, request
+from flask import Blueprint, Response, current_app, g, redirect, render_template, request
 from werkzeug.exceptions import NotFound
 
 from gristmill.snapshot import Snapshot
@@ -137,6 +138,17 @@ class Page:
             raise NotFound
         body = {"version": API_VERSION, "now": shown.now, "problem": shown.problem, **shown.plain}
         return Response(orjson.dumps(body), status=503 if shown.problem else 200, mimetype="application/json")
+
+
+_BACK = re.compile(r"/(?![/\\])[!-~]{0,2000}\Z")
+"""A path of our own: with two slashes it would name another host."""
+
+
+def way_back(path: str, otherwise: str = "/") -> Response:
+    """Redirect to a path of ours, which begins with the prefix; or else to `otherwise`, which does not."""
+    own = _BACK.match(path) and (path == request.script_root or path.startswith(f"{request.script_root}/"))
+    response: Response = redirect(path if own else f"{request.script_root}{otherwise}", 303)  # type: ignore[assignment]
+    return response
 
 
 def health_response() -> Response:

@@ -7,9 +7,10 @@ import socket
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from flask import request
-from werkzeug.exceptions import Forbidden, SecurityError
+from flask import g, redirect, request, session, url_for
+from werkzeug.exceptions import Forbidden, SecurityError, Unauthorized
 
+from gristmill_web.identity import Doorkeeper, Identity
 from gristmill_web.settings import LOOPBACK_NAMES, PageSettings
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def trusted_hosts(settings: PageSettings) -> list[str]:
     names = [*LOOPBACK_NAMES, *settings.listed_hosts()]
     if settings.host not in ("", "0.0.0.0", "::"):
         names.append(f"[{settings.host}]" if ":" in settings.host else settings.host)
-    if settings.guarded:
+    if settings.guarded or settings.password_file or settings.token_file or settings.user_header:
         names.append(socket.gethostname())
     return list(dict.fromkeys(names))
 
@@ -60,6 +61,9 @@ def is_trusted(host: str, names: Collection[str]) -> bool:
     )
 
 
+OPEN_ENDPOINTS = ("static", "login.form", "login.enter", "health.alive", "health.ready")
+"""What is answered to anybody: files, the way in, and health, which platforms ask for."""
+SESSION_SECONDS = 12 * 3600
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -75,8 +79,15 @@ def is_same_origin(headers: Mapping[str, str], origin: str) -> bool:
 
 
 def guard(app: Flask, settings: PageSettings) -> None:
-    """Check the Host of every request and the origin of those that change something; set headers of every response."""
+    """Check of every request its Host, who asks, whether a page of ours asks, and whether they may; set headers."""
     names = trusted_hosts(settings)
+    doorkeeper = Doorkeeper(settings)
+    app.extensions["gristmill_doorkeeper"] = doorkeeper
+    app.secret_key = doorkeeper.secret
+    app.config.update(
+        SESSION_COOKIE_NAME="gristmill_session", SESSION_COOKIE_SAMESITE="Strict", SESSION_COOKIE_HTTPONLY=True,
+        SESSION_COOKIE_PATH=f"{settings.prefix}/", PERMANENT_SESSION_LIFETIME=SESSION_SECONDS,
+    )  # fmt: skip
 
     @app.before_request
     def _host() -> None:
@@ -86,10 +97,31 @@ def guard(app: Flask, settings: PageSettings) -> None:
             raise SecurityError
 
     @app.before_request
+    def _who() -> Response | None:
+        app.config["SESSION_COOKIE_SECURE"] = request.is_secure
+        g.identity = _identify(doorkeeper)
+        if g.identity is not None or request.endpoint in OPEN_ENDPOINTS:
+            return None
+        wants_page = request.method in SAFE_METHODS and request.endpoint and request.endpoint.endswith(".whole")
+        if wants_page and doorkeeper.accounts:
+            response: Response = redirect(url_for("login.form", back=request.full_path.rstrip("?")), 303)  # type: ignore[assignment]
+            return response
+        raise Unauthorized("say who you are: log in, or send a bearer token")
+
+    @app.before_request
     def _origin() -> None:
-        origin = f"{request.scheme}://{request.host}"
-        if request.method not in SAFE_METHODS and not is_same_origin(request.headers, origin):  # type: ignore[arg-type]
+        if request.method in SAFE_METHODS or (g.identity is not None and g.identity.by_token):
+            return
+        if not is_same_origin(request.headers, f"{request.scheme}://{request.host}"):  # type: ignore[arg-type]
             raise Forbidden("only a page of this server may ask for that")
+
+    @app.before_request
+    def _may() -> None:
+        if request.blueprint == "actions" and request.method not in SAFE_METHODS:
+            if not settings.actions:
+                raise Forbidden("the page only reads: it was started without --actions")
+            if not g.identity.may_act:
+                raise Forbidden(f"{g.identity.name} may look, and not act: ask an operator")
 
     @app.after_request
     def _headers(response: Response) -> Response:
@@ -98,3 +130,15 @@ def guard(app: Flask, settings: PageSettings) -> None:
         # Files have a digest in their address; everything else is of this moment.
         response.headers.setdefault("Cache-Control", "no-store")
         return response
+
+
+def _identify(doorkeeper: Doorkeeper) -> Identity | None:
+    """Who sends this request; None when nobody knows."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return doorkeeper.of_token(token.strip())
+    if doorkeeper.user_header and (name := request.headers.get(doorkeeper.user_header)):
+        return doorkeeper.of_proxy(name)
+    if doorkeeper.accounts and (name := session.get("name")):
+        return doorkeeper.of_session(str(name))
+    return doorkeeper.anybody()

@@ -13,7 +13,8 @@ from waitress import create_server
 from gristmill import owner
 from gristmill.errors import GristmillError
 from gristmill_web.app import create_app, wrap
-from gristmill_web.settings import PageSettings, check_listening, is_loopback
+from gristmill_web.identity import check_guarded
+from gristmill_web.settings import PageSettings, is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def address_of(settings: PageSettings, port: int) -> str:
 
 def serve(settings: PageSettings) -> None:
     """Serve until SIGTERM, SIGINT or the end of the owner; the address is the first line on standard output."""
-    check_listening(settings)
+    check_guarded(settings)
     app = create_app(settings)
     try:
         server: Any = create_server(

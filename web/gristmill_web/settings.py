@@ -7,10 +7,10 @@ import re
 
 from pydantic import Field, field_validator
 
-from gristmill.errors import SettingError
 from gristmill.settings import WebSettings
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9_.~-]+)*\Z")
+_HEADER = re.compile(r"[A-Za-z0-9-]{0,64}\Z")
 _HOST = re.compile(r"\.?[A-Za-z0-9_.:\[\]-]{1,253}\Z")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -20,8 +20,27 @@ class PageSettings(WebSettings):
 
     guarded: bool = Field(
         default=False,
-        description="Listen on an address that others can reach: a proxy with a login, or a private network, "
-        "stands in front of the page, which has no login of its own.",
+        description="Listen on an address that others can reach without asking who they are: a proxy with a login, or "
+        "a private network, stands in front of the page. They may look, and not act.",
+    )
+    password_file: str = Field(
+        default="",
+        description="File with accounts, lines of name:role:hash as `python -m gristmill_web.passwords NAME` prints "
+        "them; those who look log in. Roles are viewer and operator.",
+    )
+    token_file: str = Field(
+        default="", description="File with bearer tokens for programs, lines of `viewer TOKEN` or `operator TOKEN`."
+    )
+    user_header: str = Field(
+        default="",
+        description="Header in which the declared proxy (--proxies) says who asks, such as X-Forwarded-User.",
+    )
+    operators: str = Field(
+        default="", description="With --user-header: who of them are operators, separated by commas."
+    )
+    actions: bool = Field(
+        default=False,
+        description="Let operators cancel, retry, drain, stop and pause from the page; each is written to the audit.",
     )
     trusted_hosts: str = Field(
         default="",
@@ -45,6 +64,13 @@ class PageSettings(WebSettings):
             raise ValueError(f"expected a path such as /gristmill; got {value!r}; begin it with a slash")
         return value
 
+    @field_validator("user_header")
+    @classmethod
+    def _check_user_header(cls, value: str) -> str:
+        if not _HEADER.match(value):
+            raise ValueError(f"expected the name of a header, such as X-Forwarded-User; got {value!r}; correct it")
+        return value
+
     @field_validator("trusted_hosts")
     @classmethod
     def _check_trusted_hosts(cls, value: str) -> str:
@@ -66,12 +92,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def check_listening(settings: PageSettings) -> None:
-    """Raise SettingError when the page would be open to others without anything that guards it."""
-    if not settings.guarded and not is_loopback(settings.host):
-        raise SettingError(
-            f"expected a loopback address to listen on; got {settings.host!r}, and the page has no login; "
-            "say --guarded when a proxy with a login or a private network stands in front of it"
-        )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import socket
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,8 +13,7 @@ import click
 
 from gristmill.cli import epilog, exits
 from gristmill.errors import UnknownTaskError
-from gristmill.protocol.kinds import BATCH_TASKS, Request
-from gristmill.protocol.messages import CancelMessage, encode
+from gristmill.orders import REASON_LENGTH, Orders
 from gristmill.protocol.states import TERMINAL
 from gristmill.settings import Settings, options
 
@@ -24,7 +26,6 @@ LOOK_MS = 500
 """How long one wait for news may take."""
 LOOKED_UP = 20
 """Of so many tasks without a record the history is read, to say how they ended."""
-REASON_LENGTH = 300
 
 
 @click.command(
@@ -92,7 +93,7 @@ def cancel(snapshot: Snapshot, tasks: Sequence[str], reason: str, wait: float) -
     open_tasks = {task for task in tasks if states[task] and states[task] not in ENDED}
     if not open_tasks:
         return states
-    _send(snapshot, sorted(open_tasks), reason)
+    Orders(snapshot.address, snapshot.keys).cancel(sorted(open_tasks), by=_person(), reason=reason)
     deadline = time.monotonic() + wait
     while open_tasks and (left := deadline - time.monotonic()) > 0:
         entry, changed = snapshot.changes_after(entry, int(min(LOOK_MS, left * 1000)))
@@ -102,17 +103,11 @@ def cancel(snapshot: Snapshot, tasks: Sequence[str], reason: str, wait: float) -
     return states
 
 
-def _send(snapshot: Snapshot, tasks: Sequence[str], reason: str) -> None:
-    from gristmill.store.connection import Connection
-
-    connection = Connection(snapshot.address, name="gristmill-cancel")
-    connection.connect()
-    try:
-        for start in range(0, len(tasks), BATCH_TASKS):
-            message = CancelMessage(tasks=list(tasks[start : start + BATCH_TASKS]), reason=reason)
-            connection.request("XADD", snapshot.keys.cancels(), "*", Request.CANCEL.value, encode(message))
-    finally:
-        connection.close()
+def _person() -> str:
+    """Who types, for the audit."""
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        return f"{getpass.getuser()} at {socket.gethostname()}"
+    return "somebody"
 
 
 def _sentence(state: str) -> str:

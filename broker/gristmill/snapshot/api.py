@@ -8,6 +8,7 @@ from typing import Any
 from gristmill.protocol.keys import ID_PATTERN, Keys
 from gristmill.snapshot.fleet import (
     page_of,
+    read_client,
     read_clients,
     read_schedulers,
     read_worker,
@@ -17,9 +18,11 @@ from gristmill.snapshot.fleet import (
 )
 from gristmill.snapshot.health import (
     alerts,
+    read_audit,
     read_counts,
     read_intake,
     read_lanes,
+    read_paused,
     read_queues,
     read_redis,
     with_missing,
@@ -32,6 +35,7 @@ from gristmill.snapshot.records import (
     Fleet,
     Intake,
     Lane,
+    Order,
     Overview,
     Pulse,
     RedisFacts,
@@ -92,10 +96,30 @@ class Snapshot:
     def fleet(self, *, also: Iterable[str] = ()) -> Fleet:
         """Workers, schedulers, and the lanes in which tasks wait. `also`: workers to show when they have gone."""
         keys = self.keys
-        (workers, total, gone), schedulers, lanes, now = together(
-            self._reader, read_workers(keys, also=also), read_schedulers(keys), read_lanes(keys), _read_now()
+        (workers, total, gone), schedulers, lanes, paused, now = together(
+            self._reader,
+            read_workers(keys, also=also),
+            read_schedulers(keys),
+            read_lanes(keys),
+            read_paused(keys),
+            _read_now(),
         )
-        return Fleet(now, workers, total, gone, schedulers, with_missing(lanes, workers))
+        return Fleet(now, workers, total, gone, schedulers, with_missing(lanes, workers), paused)
+
+    def paused(self) -> bool:
+        """Whether dispatch is paused."""
+        paused: bool = self._one(read_paused(self.keys))
+        return paused
+
+    def client(self, client: str) -> Client | None:
+        """One client; None when nobody knows it."""
+        found: Client | None = self._one(read_client(self.keys, client)) if ID_PATTERN.match(client) else None
+        return found
+
+    def audit(self, limit: int = 100) -> tuple[Order, ...]:
+        """What people have ordered of late, newest first."""
+        orders: tuple[Order, ...] = self._one(read_audit(self.keys, limit))
+        return orders
 
     def pulse(self) -> Pulse:
         """Counts, the intake, what waits, and Redis itself, in one round trip."""
@@ -210,6 +234,7 @@ def overview_of(
         delayed=pulse.delayed,
         backlog=pulse.backlog,
         quarantined=pulse.quarantined,
+        paused=fleet.paused,
         redis=pulse.redis,
         alerts=alerts(
             counts=pulse.counts,
@@ -219,6 +244,7 @@ def overview_of(
             lanes=fleet.lanes,
             backlog=pulse.backlog,
             quarantined=pulse.quarantined,
+            paused=fleet.paused,
             redis=pulse.redis,
             keys=keys,
         ),

@@ -262,23 +262,30 @@ def _scheduler(scheduler: str, record: dict[str, Any], seen: int, live: bool) ->
 
 
 def read_clients(keys: Keys, *, page: int = 1, per_page: int = 50) -> Reading[tuple[Client, ...]]:
-    """One page of the clients, those whose lease ends last first."""
+    """One page of the clients, those whose lease ends last first; read in slices."""
     start = (max(1, page) - 1) * per_page
     (members,) = yield [("ZREVRANGE", keys.clients(), start, start + per_page - 1)]
     ids = [text(member) for member in sure(members)]
-    if not ids:
-        return ()
-    replies = yield [
-        command
-        for client in ids
-        for command in (("HGETALL", keys.client(client)), ("SCARD", keys.client_tasks(client)))
-    ]
     found = []
-    for at, client in enumerate(ids):
-        record = pairs(sure(replies[2 * at]))
-        if record:
-            found.append(_client(client, record, number(sure(replies[2 * at + 1]))))
+    for begin in range(0, len(ids), SLICE):
+        part = ids[begin : begin + SLICE]
+        replies = yield [
+            command
+            for client in part
+            for command in (("HGETALL", keys.client(client)), ("SCARD", keys.client_tasks(client)))
+        ]
+        for at, client in enumerate(part):
+            record = pairs(sure(replies[2 * at]))
+            if record:
+                found.append(_client(client, record, number(sure(replies[2 * at + 1]))))
     return tuple(found)
+
+
+def read_client(keys: Keys, client: str) -> Reading[Client | None]:
+    """One client; None when nobody knows it."""
+    record, tasks = yield [("HGETALL", keys.client(client)), ("SCARD", keys.client_tasks(client))]
+    fields = pairs(sure(record))
+    return _client(client, fields, number(sure(tasks))) if fields else None
 
 
 def _client(client: str, record: dict[str, Any], unfinished: int) -> Client:
@@ -292,4 +299,6 @@ def _client(client: str, record: dict[str, Any], unfinished: int) -> Client:
         registered=number(record.get("registered")),
         seen=number(record.get("seen")),
         unfinished=unfinished,
+        submitted=number(record.get("last")),
+        parent=short(record.get("parent")),
     )

@@ -12,13 +12,14 @@ from gristmill.protocol.kinds import Request
 from gristmill.protocol.limits import NEARLY, intake_limit
 from gristmill.protocol.states import TRANSITIONS, Event, State
 from gristmill.snapshot.formats import size
-from gristmill.snapshot.reading import LONGEST_TEXT, Reading, number, or_else, sure, text
+from gristmill.snapshot.reading import LONGEST_TEXT, Reading, number, or_else, pairs, sure, text
 from gristmill.snapshot.records import (
     SHOWN_STATES,
     Alert,
     Counts,
     Intake,
     Lane,
+    Order,
     RedisFacts,
     Scheduler,
     Worker,
@@ -61,6 +62,23 @@ def read_intake(keys: Keys) -> Reading[Intake]:
     (reply,) = yield [("GET", keys.intake())]
     reason = text(sure(reply))[:LONGEST_TEXT]
     return Intake(open=reason in ("", "open"), reason="" if reason == "open" else reason)
+
+
+def read_paused(keys: Keys) -> Reading[bool]:
+    """Whether dispatch is paused."""
+    (reply,) = yield [("HEXISTS", keys.namespace_facts(), "paused")]
+    return bool(sure(reply))
+
+
+def read_audit(keys: Keys, limit: int) -> Reading[tuple[Order, ...]]:
+    """What people have ordered of late, newest first."""
+    (entries,) = yield [("XREVRANGE", keys.audit(), "+", "-", "COUNT", limit)]
+    found = []
+    for identity, flat in sure(entries):
+        fields = {name: text(value)[:LONGEST_TEXT] for name, value in pairs(flat or ()).items()}
+        words = {name: fields.get(name, "") for name in ("action", "target", "by", "reason", "answer")}
+        found.append(Order(at=number(identity.partition(b"-")[0]), **words))
+    return tuple(found)
 
 
 def read_queues(keys: Keys) -> Reading[tuple[dict[str, int], int, int, int]]:
@@ -167,6 +185,7 @@ def alerts(
     lanes: tuple[Lane, ...],
     backlog: dict[str, int],
     quarantined: int,
+    paused: bool,
     redis: RedisFacts,
     keys: Keys,
 ) -> tuple[Alert, ...]:
@@ -184,6 +203,8 @@ def alerts(
         )  # fmt: skip
     if not intake.open:
         say("error", "intake-closed", f"New tasks are refused: {intake.reason}.", "What is in drains by itself.")
+    if paused:
+        say("warning", "paused", "Dispatch is paused: no task is assigned to anybody.", "Resume it on the overview.")
     if redis.persistence_error:
         say("error", "persistence-error", f"Redis reports: {redis.persistence_error}.", "Look at its disk and its log.")
     _say_memory(redis, say)

@@ -171,6 +171,10 @@ class Client:
     registered: int
     seen: int
     unfinished: int
+    submitted: int
+    """The number of its last task."""
+    parent: str
+    """The task inside which it was made; empty for a program's own."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +295,19 @@ class Alert:
 
 
 @dataclass(frozen=True)
+class Order:
+    """One line of the audit: what a person has ordered."""
+
+    at: int
+    action: str
+    target: str
+    by: str
+    reason: str
+    answer: str
+    """applied, or why it changed nothing; of a cancel the state that the task was in."""
+
+
+@dataclass(frozen=True)
 class Pulse:
     """What changes from moment to moment, read in one round trip of twelve commands."""
 
@@ -319,6 +336,8 @@ class Fleet:
     schedulers: tuple[Scheduler, ...]
     lanes: tuple[Lane, ...]
     """Lanes with tasks that wait."""
+    paused: bool = False
+    """Whether dispatch is paused: no task is assigned to anybody."""
 
     @property
     def stale(self) -> int:
@@ -350,6 +369,7 @@ class Overview:
     backlog: dict[str, int]
     """Requests that wait to be applied, per stream."""
     quarantined: int
+    paused: bool
     redis: RedisFacts
     alerts: tuple[Alert, ...]
 

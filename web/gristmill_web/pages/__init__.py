@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from gristmill_web.frame import Page
-from gristmill_web.pages import machines, overview, processors
+from gristmill_web.pages import audit, clients, machines, overview, processors
 
-PAGES: tuple[Page, ...] = (overview.PAGE, processors.PAGE, machines.PAGE)
+PAGES: tuple[Page, ...] = (overview.PAGE, processors.PAGE, machines.PAGE, clients.PAGE, audit.PAGE)
