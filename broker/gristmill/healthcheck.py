@@ -31,7 +31,7 @@ def problem(kind: str, address: str, namespace: str) -> str:
         if kind == "scheduler":
             found = [scheduler.live for scheduler in snapshot.schedulers() if scheduler.host == host]
         else:
-            found = [worker.state in ("live", "paused", "draining") for worker in snapshot.workers_of(host)]
+            found = [worker.state in ("live", "paused", "alone", "draining") for worker in snapshot.workers_of(host)]
     return "" if any(found) else f"expected a {kind} of host {host} that was heard lately; got {found or 'none'}"
 
 

@@ -153,7 +153,7 @@ def _worker(worker: str, record: dict[str, Any], outstanding: int, held: int, no
     elif now - seen > STALE_MS:
         state = "stale"
     else:
-        state = {"": "live", "paused": "paused"}.get(text(record.get("draining")), "draining")
+        state = {"": "live", "paused": "paused", "alone": "alone"}.get(text(record.get("draining")), "draining")
     agent_cpu, agent_rss = decimal(beat.get("cpu_percent")), number(beat.get("rss_bytes"))
     values = _json(record.get("capability_values"))
     room = number(record.get("room"))

@@ -73,7 +73,7 @@ class Worker:
     python: str
     release: str
     state: str
-    """live, paused, draining, stale (not heard for `STALE_MS`), left or expired."""
+    """live, paused, alone (with a suspect task), draining, stale (not heard for `STALE_MS`), left or expired."""
     concurrency: int
     capabilities: dict[str, int]
     lanes: tuple[str, ...]
