@@ -215,3 +215,99 @@ def refuses_writes(database: Database) -> bool:
     except redis.ResponseError:
         return True
     return False
+
+
+# --- keys that vanish ---------------------------------------------------------------------------------------
+
+
+def repairs(database: Database, cluster: LocalCluster) -> dict[str, int]:
+    counts = database.hash(cluster.keys.counts())
+    return {name.partition(":")[2]: int(n) for name, n in counts.items() if name.startswith("repaired:")}
+
+
+def test_records_that_were_deleted_are_sent_again_and_take_no_place(
+    start_cluster: Starter, database: Database, tmp_path: Path
+) -> None:
+    cluster = start_cluster(workers=1)
+    started, gate = tmp_path / "started", tmp_path / "gate"
+    with Client(cluster) as client:
+        running = client.submit(tasks.wait_for_file, str(started), str(gate))
+        wait_until(started.exists, "the first executes")
+        waiting = [client.submit(abs, -number) for number in range(5)]
+        client.flush()
+        database.run("DEL", *(cluster.keys.task(future.task_id) for future in (running, waiting[3])))
+        wait_until(lambda: repairs(database, cluster).get("record_gone") == 2, "the losses are noticed", timeout=30)
+        gate.touch()
+
+        assert running.result(timeout=30) > 0
+        assert client.gather(waiting, timeout=30) == list(range(5))
+        wait_until(
+            lambda: database.length(cluster.keys.worker_tasks(cluster_worker(database, cluster))) == 0,
+            "no entry is left",
+        )
+
+
+def cluster_worker(database: Database, cluster: LocalCluster) -> str:
+    (worker,) = database.zset(cluster.keys.workers())
+    return worker
+
+
+@pytest.mark.parametrize(
+    "kind", ["ready", "counts", "lanes", "load", "clients", "workers", "client_tasks", "intake", "clock"]
+)
+def test_a_key_that_was_deleted_stops_nothing(
+    start_cluster: Starter, database: Database, tmp_path: Path, kind: str
+) -> None:
+    cluster = start_cluster(workers=1)
+    started, gate = tmp_path / "started", tmp_path / "gate"
+    with Client(cluster) as client:
+        running = client.submit(tasks.wait_for_file, str(started), str(gate))
+        wait_until(started.exists, "the first executes")
+        waiting = [client.submit(abs, -number) for number in range(5)]
+        client.flush()
+        own = {"client_tasks": (client._session.client_id,), "ready": tuple(database.hash(cluster.keys.lanes()))[:1]}
+        database.run("DEL", getattr(cluster.keys, kind)(*own.get(kind, own["ready"] if kind == "load" else ())))
+        gate.touch()
+
+        assert running.result(timeout=30) > 0
+        assert client.gather(waiting, timeout=30) == list(range(5))
+
+
+@pytest.mark.parametrize("kind", ["worker", "worker_tasks", "worker_control"])
+def test_a_worker_whose_key_was_deleted_goes_on_or_registers_anew(
+    start_cluster: Starter, database: Database, tmp_path: Path, kind: str
+) -> None:
+    cluster = start_cluster(workers=1)
+    started = tmp_path / "log.started"
+    with Client(cluster) as client:
+        running = client.submit(tasks.wait_first_time_only, str(tmp_path / "log"), str(tmp_path / "gate"))
+        wait_until(started.exists, "the first executes")
+        waiting = [client.submit(abs, -number) for number in range(5)]
+        client.flush()
+        database.run("DEL", getattr(cluster.keys, kind)(cluster_worker(database, cluster)))
+        if kind == "worker_control":
+            (tmp_path / "gate").touch()
+
+        assert running.result(timeout=60) > 0
+        assert client.gather(waiting, timeout=60) == list(range(5))
+
+
+@pytest.mark.parametrize("kind", ["client", "client_inbox"])
+def test_a_client_whose_key_was_deleted_goes_on(
+    start_cluster: Starter, database: Database, tmp_path: Path, kind: str
+) -> None:
+    cluster = start_cluster(workers=1)
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    with Client(cluster) as client:
+        running = client.submit(tasks.wait_and_mark_end, str(log), str(gate), str(tmp_path / "end"))
+        wait_until(lambda: tasks.started_lines(log), "the first executes")
+        waiting = [client.submit(abs, -number) for number in range(5)]
+        client.flush()
+        database.run("DEL", getattr(cluster.keys, kind)(client._session.client_id))
+        if kind == "client":
+            wait_until(lambda: database.exists(cluster.keys.client(client._session.client_id)), "it registers anew")
+        gate.touch()
+
+        assert running.result(timeout=30) == "the value"
+        assert client.gather(waiting, timeout=30) == list(range(5))
+    assert len(tasks.started_lines(log)) == 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 NAMESPACE_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
@@ -221,6 +222,22 @@ def key_kinds() -> list[KeyKind]:
         redis_type, sentence = (method.__doc__ or "").split(": ", 1)
         kinds.append(KeyKind(name, pattern[len(keys.prefix) :], placeholders, redis_type, sentence))
     return kinds
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+    return [
+        (kind.name, re.compile("([^:]+)".join(map(re.escape, re.split(r"<\w+>", kind.pattern)))))
+        for kind in key_kinds()
+    ]
+
+
+def kind_of(key: str) -> tuple[str, tuple[str, ...]]:
+    """The name of the method of `Keys` that made the key (given without its prefix), and the ids in it; else "", ()."""
+    for name, pattern in _patterns():
+        if found := pattern.fullmatch(key):
+            return name, found.groups()
+    return "", ()
 
 
 def object_chunks(object_id: str) -> int:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import secrets
 import select
 import signal
@@ -28,9 +27,21 @@ import orjson
 from gristmill.errors import ConnectionLostError
 from gristmill.protocol.keys import Keys
 from gristmill.protocol.kinds import VERSION
-from gristmill.scheduler import balance, clients, graphs, information, leases, objects, scaling, tasks, workers
+from gristmill.scheduler import (
+    balance,
+    clients,
+    graphs,
+    housekeeping,
+    information,
+    leases,
+    objects,
+    scaling,
+    tasks,
+    workers,
+)
 from gristmill.scheduler.controller import Controller, Duty, Replica
 from gristmill.scheduler.reading import Entry, Reader
+from gristmill.scheduler.refusals import is_refusal
 from gristmill.settings import SchedulerSettings
 from gristmill.store.connection import BLOCK_MILLISECONDS, Connection, ReplyError, backoff
 from gristmill.transitions import EARLY, NEWER, Scripts
@@ -39,12 +50,6 @@ log = logging.getLogger(__name__)
 
 EARLY_MS = 2
 """How soon a request that came too early is tried again."""
-RECONNECT = frozenset(
-    {"NOSCRIPT", "READONLY", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "OOM", "MASTERDOWN", "NOPERM", "UNKILLABLE"}
-)
-"""Not the entry's fault: it stays pending. Connecting anew loads the scripts, finds a new master, or backs off."""
-INNER_REFUSAL = re.compile(r"-(READONLY|LOADING|BUSY|MISCONF|NOREPLICAS|MASTERDOWN|NOPERM)\b")
-"""Redis 6.2 wraps a refusal inside a script into an error of its own."""
 INTAKE_BYTES = 4 << 20
 """After so many bytes of tasks this replica looks at Redis's memory at once: a client brings 40 MB a second."""
 
@@ -60,6 +65,7 @@ def controllers(settings: SchedulerSettings) -> list[Controller]:
         leases.controller(settings.sweep_seconds),
         balance.controller(),
         information.controller(),
+        housekeeping.controller(),
         scaling.controller(scaling.NullPolicy()),
     ]
 
@@ -243,7 +249,7 @@ class Loop:
         """Note what became of an entry: applied, to be tried again, left pending, or set aside."""
         replica = self.replica
         if isinstance(reply, ReplyError):
-            if reply.code in RECONNECT or INNER_REFUSAL.search(str(reply)):
+            if is_refusal(reply):
                 raise reply
             self._aside.append(self._set_aside(entry, f"the script failed: {reply}"))
         elif reply == EARLY:

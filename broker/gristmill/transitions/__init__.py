@@ -45,6 +45,14 @@ DUTIES = (
     "retire_lane",
     "set_intake",
     "set_aside",
+    "check_tasks",
+    "check_clients",
+    "check_members",
+    "check_loads",
+    "check_entries",
+    "check_objects",
+    "check_leftovers",
+    "recount",
 )
 """Scripts that no request asks for."""
 
