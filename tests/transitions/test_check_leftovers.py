@@ -18,7 +18,7 @@ def test_what_belongs_to_a_task_stays_and_the_rest_goes(driver: Driver, database
 
     assert database.exists(keys.payload(client.task(1)))
     assert database.exists(keys.value(client.task(4)))
-    for key in (keys.payload, keys.value, keys.dependents):
-        assert not database.exists(key(client.task(2)))
+    for part in (keys.payload, keys.value, keys.dependents):
+        assert not database.exists(part(client.task(2)))
     assert driver.counts()["repaired:leftover"] == 3
     database.run("DEL", keys.value(client.task(4)))
