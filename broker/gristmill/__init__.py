@@ -17,6 +17,7 @@ from gristmill._version import __version__
 if TYPE_CHECKING:
     from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, CancelledError, as_completed, wait
 
+    from gristmill.client.asynchronous import AsyncClient
     from gristmill.client.client import Client
     from gristmill.client.future import Future, Profile
     from gristmill.client.gathering import gather
@@ -50,6 +51,7 @@ __all__ = [
     "FIRST_COMPLETED",
     "FIRST_EXCEPTION",
     "AddressError",
+    "AsyncClient",
     "CancelledError",
     "Client",
     "ClientClosedError",
@@ -82,6 +84,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncClient": "gristmill.client.asynchronous",
     "Client": "gristmill.client.client",
     "Future": "gristmill.client.future",
     "Profile": "gristmill.client.future",

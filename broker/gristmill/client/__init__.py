@@ -17,6 +17,8 @@ inbox.py       what the schedulers tell: outcomes, refusals, what is missing
 session.py     one client's life with Redis: its connections, who sends when, what is unfinished
 courier.py     the I/O thread: its turns, and the reading of the inbox
 recovery.py    how a client registers, and comes back to its record after a loss
+executor.py    the client as an executor of `concurrent.futures`
+asynchronous.py  the client for programs with an event loop
 callbacks.py   the thread that calls users' callbacks
 awaiting.py    `await future`
 gathering.py   the values of several futures

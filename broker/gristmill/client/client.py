@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import gristmill.client
 from gristmill.client.functions import FunctionObject, check_call
@@ -20,6 +20,9 @@ from gristmill.errors import SettingError
 from gristmill.protocol.kinds import INLINE_BYTES
 from gristmill.protocol.payloads import text_of
 from gristmill.store.connection import hide_password
+
+if TYPE_CHECKING:
+    from gristmill.client.executor import Executor
 
 CONNECT_SECONDS = 30.0
 LEASE_SECONDS = 120.0
@@ -116,6 +119,15 @@ class Calls(ManyCalls):
             session.cancel(pending)
         deadline = None if timeout is None else time.monotonic() + timeout
         return sum(future.await_end(_left(deadline)) is CANCELLED for future in wanted)
+
+    def executor(self) -> Executor:
+        """A `concurrent.futures.Executor` whose calls are tasks of this client, for all that takes one.
+
+        await loop.run_in_executor(client.executor(), function, argument)
+        """
+        from gristmill.client.executor import Executor
+
+        return Executor(self)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until Redis has taken everything that was submitted so far: it will run whatever dies then.

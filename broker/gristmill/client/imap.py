@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
+from gristmill.client.chunking import MOST_ITEMS
 from gristmill.client.mapping import Chunksize, Mapped, Part
 from gristmill.client.progress import Progress
 
@@ -42,16 +43,15 @@ class Imap(Iterator[Any]):
         if not isinstance(window, int) or isinstance(window, bool) or window < 1:
             raise ValueError(f"expected window to be a whole number of items, at least 1; got {window!r}")
         self._window = window
-        self._timeout = timeout
+        self.timeout = timeout
+        """Seconds that the next value may take."""
         self._progress = progress
         self._ready: deque[tuple[Any, BaseException | None]] = deque()
         self._handed_out = 0
         self._closed = False
         self._session = calls._session
-        self._mapped = Mapped(
-            calls, function, items, chunksize, most=max(1, window // _PARTS_IN_WINDOW), progress=progress,
-            on_end=self._on_end(),
-        )  # fmt: skip
+        most = max(1, min(MOST_ITEMS, window // _PARTS_IN_WINDOW))
+        self._mapped = Mapped(calls, function, items, chunksize, most=most, progress=progress, on_end=self._on_end())
         self._under_way: deque[Part] = deque()
 
     def _on_end(self) -> Callable[[Part], None] | None:
@@ -65,7 +65,7 @@ class Imap(Iterator[Any]):
             if self._closed:
                 raise StopIteration
             self._fill()
-            if not self._under_way:
+            if not self._under_way or self._closed:
                 self.close()
                 raise StopIteration
             part = self._take()
@@ -83,7 +83,7 @@ class Imap(Iterator[Any]):
     def _fill(self) -> None:
         """Send what the window has room for: a whole chunk, unless nothing is under way."""
         mapped = self._mapped
-        while not mapped.exhausted:
+        while not mapped.exhausted and not self._closed:
             room = self._window - (mapped.taken - self._handed_out)
             if room < 1 or (self._under_way and room < min(mapped.sizer.size(), self._window)):
                 return
@@ -92,22 +92,28 @@ class Imap(Iterator[Any]):
     def _take(self) -> Part:
         """The next part, which has ended."""
         part = self._under_way[0]
-        self._mapped.settle(part, self._timeout)
+        self._mapped.settle(part, self.timeout)
         self._under_way.popleft()
         self._under_way.extendleft(reversed(part.rest))
         return part
 
     def close(self) -> None:
-        """No more values are wanted: what is on its way is cancelled. Harmless when it was closed before."""
-        if not self._closed:
-            self._closed = True
-            self._ready.clear()
-            self._mapped.close(self._under_way)
-            if self._progress is not None:
-                self._progress.close()
+        """No more values are wanted: what is on its way is cancelled. Harmless when it was closed before, and while
+        another thread waits for a value.
+        """
+        self._closed = True
+        self._ready.clear()
+        self._mapped.close(self._under_way)
+        if self._progress is not None:
+            self._progress.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next value is there."""
+        return bool(self._ready)
 
     def __del__(self) -> None:
-        if hasattr(self, "_under_way"):
+        if hasattr(self, "_under_way") and not self._closed:
             self.close()
 
 
@@ -124,10 +130,10 @@ class ImapUnordered(Imap):
         try:
             if self._session.parent is not None and ended.empty():
                 # Inside a task waiting for futures gives the slot up; waiting for a queue would not.
-                wait([part.future for part in self._under_way], self._timeout, FIRST_COMPLETED)
-            part = ended.get(timeout=self._timeout)
+                wait([part.future for part in self._under_way], self.timeout, FIRST_COMPLETED)
+            part = ended.get(timeout=self.timeout)
         except queue.Empty:
-            raise FutureTimeoutError(f"no further item has finished within {self._timeout} s") from None
+            raise FutureTimeoutError(f"no further item has finished within {self.timeout} s") from None
         self._mapped.settle(part)
         self._under_way.remove(part)
         self._under_way.extend(part.rest)

@@ -128,11 +128,14 @@ class Mapped:
 
         Raises SerializationError or TypeError naming the item that cannot be sent, and what the source raises.
         """
+        if self._closed:
+            return []
         self._look()
         size = min(self.sizer.size(), most)
         items = list(islice(self._items, min(SINGLES, most) if size == 1 else size))
         if not items:
             self.exhausted = True
+            self._unseen.clear()  # what they say is needed no more, and they hold the values
             return []
         first = self.taken
         self.taken += len(items)
@@ -341,6 +344,14 @@ class Mapped:
             part.values += [None] * (part.count - begin)
             part.failures.update(dict.fromkeys(range(begin, part.count), error))
 
+    def collect_first(self, part: Part, left: Callable[[], float | None]) -> list[Any]:
+        """The values of a part up to its first failure, without what it left over; the part forgets them."""
+        self.settle(part, left())
+        assert part.values is not None
+        values, part.values = part.values, []
+        del values[min(part.failures, default=len(values)) :]
+        return values
+
     def collect(self, part: Part, left: Callable[[], float | None]) -> list[Any]:
         """The values of a part, waiting for at most `left()` seconds; raises the first exception in it."""
         if part.count == 1 and part.values is None:
@@ -361,7 +372,13 @@ class Mapped:
         with self._lock:
             self._closed = True
             unfinished: list[Future] = []
-            pending = list(parts)
+            pending: list[Part] = []
+            while True:
+                try:
+                    pending += parts
+                    break
+                except RuntimeError:  # another thread has just changed them
+                    pending.clear()
             while pending:
                 part = pending.pop()
                 pending += part.rest
