@@ -16,6 +16,7 @@ from gristmill_worker.execution import NOTHING, SUCCESS, Outcome, Place, explain
 from gristmill_worker.functions import Function
 from gristmill_worker.interrupts import Interrupts
 
+clock_ns = time.perf_counter_ns
 _SIZED = frozenset({str, bytes})
 
 
@@ -51,7 +52,7 @@ def _run(function: Function, name: bytes, items: Any, interrupts: Interrupts, pl
     pickled: list[int] = []
     size, squares, longest = 0, 0.0, 0
     shared = function.load() if function.shared else None
-    clock = time.perf_counter_ns
+    clock = clock_ns
     begun = last = clock()
     for item in items:
         loading = ""
