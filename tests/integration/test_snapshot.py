@@ -193,7 +193,8 @@ def test_a_waiting_task_says_where_it_waits(snapshot: Snapshot, seeding: Seeding
 
     detail = snapshot.task("Client0001.0000001")
 
-    assert (detail.state, detail.function, detail.call_bytes) == ("inactive", "shop.price", 6)
+    assert detail.call is not None
+    assert (detail.state, detail.function, detail.call.size) == ("inactive", "shop.price", 6)
     assert detail.waits == "It waits for a worker: number 2 of 3 in lane python3.11."
     assert "call" not in detail.record
 

@@ -41,6 +41,7 @@ def make_app(server: RedisServer, namespace: str) -> Iterator[MakeApp]:
 
     yield make
     for app in made:
+        app.extensions["gristmill_history"].close()
         app.extensions["gristmill_board"].snapshot.close()
 
 

@@ -28,6 +28,7 @@ def fragile(own_server: RedisServer) -> Iterator[FlaskClient]:
     """The page over a Redis that the test may stop."""
     app = create_app(PageSettings(redis=own_server.address, refresh_seconds=0.2))
     yield app.test_client()
+    app.extensions["gristmill_history"].close()
     app.extensions["gristmill_board"].snapshot.close()
 
 

@@ -15,10 +15,11 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from gristmill._version import __version__
-from gristmill.snapshot import Snapshot, formats
+from gristmill.snapshot import Snapshot, formats, is_task_id
 from gristmill_web import compression, security
 from gristmill_web.board import Board
 from gristmill_web.frame import API, preferences
+from gristmill_web.history import History
 from gristmill_web.memory import Memory
 from gristmill_web.pages import PAGES, actions, health, login
 from gristmill_web.pages import settings as settings_page
@@ -28,7 +29,8 @@ logger = logging.getLogger(__name__)
 
 HTMX = "vendor/htmx-4.0.1.min.js"
 FILTERS = (
-    "ago", "clock", "count", "iso", "percent", "rate", "size", "span", "state_sentence", "state_word", "worker_name"
+    "ago", "clock", "count", "iso", "iso_ms", "percent", "rate", "size", "span", "state_sentence", "state_word",
+    "worker_name",
 )  # fmt: skip
 """Functions of `gristmill.snapshot.formats` that the templates use."""
 REDIS_TIMEOUT_SECONDS = 3.0
@@ -43,14 +45,18 @@ def create_app(settings: PageSettings) -> Flask:
     app.config["SEND_FILE_MAX_AGE_DEFAULT"] = YEAR_SECONDS
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.filters.update({name: getattr(formats, name) for name in FILTERS})
+    app.jinja_env.tests["task_id"] = is_task_id
     app.jinja_env.globals.update(
         asset=_asset, htmx=HTMX, namespace=settings.namespace, release=__version__, preferences=preferences,
         has_page=lambda name: f"{name}.whole" in app.view_functions,
         navigation=[page for page in PAGES if page.in_navigation], refresh_ms=lambda: _refresh_ms(settings),
     )  # fmt: skip
     snapshot = Snapshot(settings.address, settings.namespace, reply_timeout=REDIS_TIMEOUT_SECONDS)
-    app.extensions["gristmill_board"] = Board(snapshot, max_age_seconds=settings.refresh_seconds / 2)
-    app.extensions["gristmill_memory"] = Memory()
+    board = Board(snapshot, max_age_seconds=settings.refresh_seconds / 2)
+    memory = Memory()
+    app.extensions["gristmill_board"] = board
+    app.extensions["gristmill_memory"] = memory
+    app.extensions["gristmill_history"] = History(snapshot, look_at_fleet=lambda: memory.fleet(board).value)
     for page in PAGES:
         app.register_blueprint(page.blueprint)
     app.register_blueprint(settings_page.page)

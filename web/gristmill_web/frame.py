@@ -22,6 +22,7 @@ from werkzeug.exceptions import NotFound
 
 from gristmill.snapshot import Snapshot
 from gristmill_web.board import Board
+from gristmill_web.history import History
 from gristmill_web.memory import Memory
 from gristmill_web.preferences import COOKIE, Preferences
 from gristmill_web.queries import Query
@@ -52,6 +53,12 @@ class Request:
     @property
     def snapshot(self) -> Snapshot:
         return self.board.snapshot
+
+    @property
+    def history(self) -> History:
+        """Recent history, read by now."""
+        found: History = current_app.extensions["gristmill_history"]
+        return found.look()
 
 
 @dataclass(frozen=True)

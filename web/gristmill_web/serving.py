@@ -61,10 +61,12 @@ def serve(settings: PageSettings) -> None:
     if not is_loopback(settings.host):
         logger.warning("the page is open to others", extra={"host": settings.host})
     logger.info("serving", extra={"address": address, "namespace": settings.namespace})
+    app.extensions["gristmill_history"].start()
     try:
         server.run()  # returns when a signal raises SystemExit, after the requests at work
     finally:
         server.close()
+        app.extensions["gristmill_history"].close()
         app.extensions["gristmill_board"].snapshot.close()
     logger.info("stopped")
     sys.stdout.flush()

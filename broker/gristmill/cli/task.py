@@ -75,8 +75,8 @@ def pieces(detail: TaskDetail) -> list[str | Table]:
         record = Table("field", "value")
         for name, value in detail.record.items():
             record.add(name, f"{value} ({iso(int(value))})" if name in MOMENTS and value.isdigit() else value)
-        if detail.call_bytes is not None:
-            record.add("call", f"{size(detail.call_bytes)}, pickled")
+        if detail.call is not None:
+            record.add("call", f"{size(detail.call.size)}, pickled")
         if detail.dependents:
             record.add("dependents", f"{detail.dependents} tasks wait for this one")
         lines += ["", record]

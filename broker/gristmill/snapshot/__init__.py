@@ -10,12 +10,15 @@ page of workers at a time), takes the time from Redis, writes nothing, and never
 from __future__ import annotations
 
 from gristmill.snapshot.api import Snapshot, overview_of
+from gristmill.snapshot.changes import ChangeRow, Changes
 from gristmill.snapshot.fleet import STALE_MS, WORKER_SORTS
+from gristmill.snapshot.history import FailedAttempt, Happened
 from gristmill.snapshot.machines import MACHINE_SORTS, Machine, machines_of
 from gristmill.snapshot.recipes import redis_cli
 from gristmill.snapshot.records import (
     SHOWN_STATES,
     Alert,
+    Bytes,
     Change,
     Client,
     Counts,
@@ -34,7 +37,7 @@ from gristmill.snapshot.records import (
     Worker,
     WorkerPage,
 )
-from gristmill.snapshot.tasks import check_task_id
+from gristmill.snapshot.tasks import check_task_id, is_task_id
 
 __all__ = [
     "MACHINE_SORTS",
@@ -42,10 +45,15 @@ __all__ = [
     "STALE_MS",
     "WORKER_SORTS",
     "Alert",
+    "Bytes",
     "Change",
+    "ChangeRow",
+    "Changes",
     "Client",
     "Counts",
+    "FailedAttempt",
     "Fleet",
+    "Happened",
     "Intake",
     "Lane",
     "Machine",
@@ -62,6 +70,7 @@ __all__ = [
     "Worker",
     "WorkerPage",
     "check_task_id",
+    "is_task_id",
     "machines_of",
     "overview_of",
     "redis_cli",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gristmill.protocol.keys import ID_PATTERN, Keys
+from gristmill.snapshot.changes import unpack_changes
 from gristmill.snapshot.fleet import (
     page_of,
     read_client,
@@ -27,6 +28,7 @@ from gristmill.snapshot.health import (
     read_redis,
     with_missing,
 )
+from gristmill.snapshot.history import Happened, read_happened
 from gristmill.snapshot.reading import REPLY_TIMEOUT_SECONDS, Command, Reader, Reading, sure, text, together
 from gristmill.snapshot.records import (
     Alert,
@@ -45,7 +47,7 @@ from gristmill.snapshot.records import (
     Worker,
     WorkerPage,
 )
-from gristmill.snapshot.tasks import changes_of, read_newest_tasks, read_task
+from gristmill.snapshot.tasks import read_newest_tasks, read_task
 
 
 class Snapshot:
@@ -162,9 +164,9 @@ class Snapshot:
         found: TaskList = self._one(read_newest_tasks(self.keys, limit=limit, state=state, function=function))
         return found
 
-    def task(self, task: str) -> TaskDetail:
+    def task(self, task: str, *, with_story: bool = True) -> TaskDetail:
         """One task: record, place, story; `known` is False when there is neither record nor story."""
-        found: TaskDetail = self._one(read_task(self.keys, task, address=self.address))
+        found: TaskDetail = self._one(read_task(self.keys, task, address=self.address, with_story=with_story))
         return found
 
     def states(self, tasks: Sequence[str]) -> dict[str, str]:
@@ -192,6 +194,11 @@ class Snapshot:
         view = {"page": page, "per_page": per_page, "sort": sort, "descending": descending}
         return overview_of(self.keys, self.pulse(), self.fleet(), **view)  # type: ignore[arg-type]
 
+    def happened(self, after: str, failures_after: str, *, most: int = 200) -> Happened:
+        """What `events` and `failures` hold after these entries; `0` is the beginning."""
+        found: Happened = self._one(read_happened(self.keys, after, failures_after, most))
+        return found
+
     def last_change(self) -> str:
         """Where history ends now: the id of the newest entry of `events`, to be handed to `changes_after`."""
         (entries,) = self._reader.round_trip([("XREVRANGE", self.keys.events(), "+", "-", "COUNT", 1)])
@@ -207,8 +214,7 @@ class Snapshot:
         states: dict[str, str] = {}
         for read in streams[0][1] if sure(streams) else ():
             entry = text(read[0])
-            for change in reversed(list(changes_of(read))):
-                states[change.task] = change.state
+            states.update((change.task, change.state) for change in unpack_changes(read).rows)
         return entry, states
 
 

@@ -215,7 +215,7 @@ def _processor(row: dict[str, Any]) -> Processor:
 
 
 def _json(value: Any) -> dict[str, Any]:
-    """An object of a record; empty when there is none or it cannot be read."""
+    """An object that lies in a record as JSON; empty when there is none or it cannot be read."""
     try:
         found = orjson.loads(value) if value else {}
     except orjson.JSONDecodeError:

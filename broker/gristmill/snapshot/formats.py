@@ -16,6 +16,7 @@ STATE_WORDS = {
     "failed_worker_died": "Worker died",
     "canceled": "Canceled",
     "canceled_not_found": "Not found",
+    "unseen": "Ended unseen",
 }
 """What stands under a count and beside a task; the state's own name and sentence are in its title."""
 
@@ -88,6 +89,11 @@ def iso(milliseconds: int) -> str:
     return f"{_moment(milliseconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
+def iso_ms(milliseconds: int) -> str:
+    """2026-11-30T12:03:11.250Z"""
+    return f"{_moment(milliseconds):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
+
+
 def state_word(state: str) -> str:
     """The word for a state."""
     return STATE_WORDS.get(state, state)
@@ -95,6 +101,8 @@ def state_word(state: str) -> str:
 
 def state_sentence(state: str) -> str:
     """The state's name and what it means."""
+    if state == "unseen":
+        return "unseen: It ended while nobody read the events: how, only its client knows."
     try:
         return f"{state}: {State(state).sentence}"
     except ValueError:

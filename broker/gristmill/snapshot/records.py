@@ -226,6 +226,17 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Bytes:
+    """A pickle that lies in Redis; nobody here unpickles it."""
+
+    size: int
+    sha256: str
+    """Empty when the bytes were not read."""
+    object: str
+    """The id of the object that holds it; empty when it lies in or beside the record."""
+
+
+@dataclass(frozen=True)
 class TaskDetail:
     """What is known about one task."""
 
@@ -236,8 +247,10 @@ class TaskDetail:
     function: str
     record: dict[str, str]
     """The fields of its record, without the call's bytes; empty when the task is finished and gone."""
-    call_bytes: int | None
-    """Size of the pickled call as it lies in Redis."""
+    call: Bytes | None
+    """The pickled call as it lies in Redis."""
+    value: Bytes | None
+    """The pickled value, while other tasks need it."""
     waits: str
     """Why it is not executing, in a sentence; empty when it is, or when nobody knows."""
     dependents: int

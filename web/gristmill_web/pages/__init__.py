@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from gristmill_web.frame import Page
-from gristmill_web.pages import audit, clients, machines, overview, processors
+from gristmill_web.pages import audit, clients, events, machines, overview, processors, task, tasks
 
-PAGES: tuple[Page, ...] = (overview.PAGE, processors.PAGE, machines.PAGE, clients.PAGE, audit.PAGE)
+PAGES: tuple[Page, ...] = (
+    overview.PAGE, tasks.PAGE, task.PAGE, processors.PAGE, machines.PAGE, clients.PAGE, events.PAGE, audit.PAGE,
+)  # fmt: skip

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from gristmill.snapshot import SHOWN_STATES, WORKER_SORTS, Overview, overview_of
 from gristmill_web.frame import Page, Request, Shown
+from gristmill_web.history.tasks import TaskFilter, find_tasks
 from gristmill_web.memory import gone_lately
 from gristmill_web.queries import Query
 
 NOW_STATES = SHOWN_STATES[:4]
 ENDED_STATES = SHOWN_STATES[4:]
 WORKERS_A_PAGE = 50
-TASKS_SHOWN = 25
+TASKS_SHOWN = 10
 
 
 def show(request: Request) -> Shown:
     """The overview of now, or the last one with the reason why there is no newer."""
-    query = Query.of(
-        "overview", request.arguments, sorts=WORKER_SORTS, filters={"state": SHOWN_STATES, "function": None}
-    )
+    query = Query.of("overview", request.arguments, sorts=WORKER_SORTS)
     pulse, fleet = request.memory.pulse(request.board), request.memory.fleet(request.board)
-    tasks = request.board.look(
-        "newest",
-        (query["state"], query["function"]),
-        lambda: request.snapshot.newest_tasks(limit=TASKS_SHOWN, state=query["state"], function=query["function"]),
-    )
-    problem = pulse.problem or fleet.problem or tasks.problem
+    history = request.history
+    tasks = find_tasks(history.index, TaskFilter(), limit=TASKS_SHOWN).rows
+    problem = pulse.problem or fleet.problem or history.problem
     seen = None
     rates: dict[str, float] = {}
     if pulse.value and fleet.value:
@@ -40,14 +36,14 @@ def show(request: Request) -> Shown:
         values={
             "seen": seen,
             "rates": rates,
-            "tasks": tasks.value,
+            "tasks": tasks,
             "now_states": NOW_STATES,
             "ended_states": ENDED_STATES,
         },
         plain={
             "rates": rates,
             "overview": seen.plain() if seen else None,
-            "tasks": asdict(tasks.value) if tasks.value else None,
+            "tasks": [task._asdict() for task in tasks],
         },
         query=query,
         now=seen.now if seen else 0,
