@@ -90,9 +90,10 @@ def test_the_last_figures_stay_under_a_banner_while_redis_is_away(
 
 def test_a_page_that_never_had_figures_still_answers(own_server: RedisServer) -> None:
     own_server.kill()
-    page = create_app(PageSettings(redis=own_server.address)).test_client()
+    app = create_app(PageSettings(redis=own_server.address))
 
-    response = page.get("/")
+    response = app.test_client().get("/")
+    app.extensions["gristmill_history"].close()
 
     assert response.status_code == 200
     assert "There is nothing to show yet." in response.text

@@ -45,7 +45,7 @@ def test_nothing_is_inline_and_nothing_comes_from_elsewhere(page: FlaskClient) -
 def test_every_file_that_the_page_names_is_there_and_may_be_kept(page: FlaskClient) -> None:
     named = re.findall(r'(?:src|href)="(/static/[^"]+)"', page.get("/").text)
 
-    assert len(set(named)) == 4
+    assert len(set(named)) == 5
     for address in named:
         with page.get(address) as response:
             assert response.status_code == 200

@@ -59,6 +59,8 @@ class History:
         self.now = 0
         """Redis's clock when it was last read, ms."""
         self._read_at = 0.0
+        self._reads = True
+        """Whether the last attempt to read succeeded: one line in the log for each outage."""
         self._after = self._failures_after = "0"
         self._caught_up = threading.Event()
         self._stopping = threading.Event()
@@ -113,9 +115,9 @@ class History:
             try:
                 more = self._step()
             except (ConnectionLostError, RedisRefusedError) as error:
-                if not self.problem or not self._read_at:
+                if self._reads:
                     logger.warning("the history cannot be read", extra={"reason": str(error)})
-                self.problem = str(error)
+                self._reads, self.problem = False, str(error)
                 self._caught_up.set()
                 self._stopping.wait(RETRY_SECONDS)
                 continue
@@ -141,7 +143,7 @@ class History:
             if fleet is not None:
                 self.fleet.take(fleet)
         self._check_unsure()
-        self.now, self._read_at, self.problem = happened.now, time.monotonic(), ""
+        self.now, self._read_at, self._reads, self.problem = happened.now, time.monotonic(), True, ""
         return happened.more
 
     def _take(self, happened: Happened) -> None:
