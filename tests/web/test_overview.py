@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from flask import Flask
 
 from gristmill.protocol.keys import Keys
 from gristmill.snapshot import SHOWN_STATES
@@ -18,6 +20,7 @@ from support.waiting import wait_until
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
 
+MakeApp = Callable[..., Flask]
 WORKER = "mill-1|100|w1|aaaa"
 
 
@@ -204,8 +207,9 @@ def test_the_json_has_what_the_page_shows(page: FlaskClient, seeding: Seeding) -
 
 
 def test_many_who_look_at_the_same_cost_one_reading_a_tick(
-    page: FlaskClient, database: Database, seeding: Seeding
+    make_app: MakeApp, database: Database, seeding: Seeding
 ) -> None:
+    page = make_app(refresh_seconds=600).test_client()
     seeding.scheduler("s1")
 
     def readings() -> int:
