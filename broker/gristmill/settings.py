@@ -27,7 +27,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import click
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gristmill.cores import cores
@@ -190,6 +190,13 @@ class WorkerSettings(Settings):
         le=100_000,
         description="At most so many tasks wait at the worker; long tasks wait at the schedulers anyway.",
     )
+    max_processors: int = Field(
+        default=0,
+        ge=0,
+        le=4096,
+        description="At most so many processors, those counted too whose task waits for tasks of its own; "
+        "0 means twice the concurrency, and at least 4 more than it.",
+    )
     worker_lease_seconds: float = Field(
         default=15.0,
         ge=1,
@@ -214,6 +221,22 @@ class WorkerSettings(Settings):
     )
 
     _valid_name = field_validator("name")(_check_name)
+
+    @property
+    def most_processors(self) -> int:
+        """How many processors there may be at once."""
+        return self.max_processors or self.concurrency + max(4, self.concurrency)
+
+    @field_validator("max_processors")
+    @classmethod
+    def _check_max_processors(cls, value: int, info: ValidationInfo) -> int:
+        concurrency = info.data.get("concurrency", 1)
+        if value and value < concurrency:
+            raise ValueError(
+                f"expected at least the concurrency, {concurrency}; got {value}; raise it, lower the concurrency, "
+                "or leave it out"
+            )
+        return value
 
     @field_validator("capabilities")
     @classmethod

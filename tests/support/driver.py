@@ -261,6 +261,20 @@ class PlayedClient:
         body = {"client": self.id, "tasks": [self.task(number) for number in numbers], "after": after, "reason": ""}
         return self.driver.request(Request.CANCEL, body)
 
+    def claim(self, worker: PlayedWorker, *numbers: int, claim: int = 1, after: int = 0) -> str:
+        """A waiting task of the worker wants to run one of these itself."""
+        body = {"client": self.id, "worker": worker.id, "claim": claim, "after": after}
+        return self.driver.request(Request.CLAIM, {**body, "tasks": [self.task(number) for number in numbers]})
+
+    def claimed(self) -> list[Entry | None]:
+        """What it was told to run itself, as an entry would say it; None for nothing."""
+        found = []
+        for body in self.told("claimed"):
+            flat = body["fields"]
+            pairs = None if flat is None else [text.encode() for text in flat]
+            found.append(None if pairs is None else entry_of([b"0-0", pairs]))
+        return found
+
     def release(self, *objects: str, after: int = 0) -> str:
         return self.driver.request(Request.RELEASE, {"client": self.id, "objects": list(objects), "after": after})
 
@@ -392,6 +406,11 @@ class PlayedWorker:
     def give_back(self, *tasks: str, attempt: int | None = None) -> str:
         pairs = [[task, int(self.driver.record(task)["attempt"]) if attempt is None else attempt] for task in tasks]
         return self.driver.request(Request.RETURNED, {"worker": self.id, "tasks": pairs})
+
+    def suspend(self, *waiting: str, number: int, ready: int = 1) -> str:
+        """These tasks wait for others, one a processor; `ready` processors take tasks, those counted too."""
+        body = {"worker": self.id, "processors_ready": ready, "suspended": len(waiting), "suspensions": number}
+        return self.driver.request(Request.SUSPENDED, {**body, "waiting": list(waiting)})
 
     def drain(self) -> str:
         return self.driver.request(Request.DRAIN, {"worker": self.id})

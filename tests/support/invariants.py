@@ -28,6 +28,8 @@ FULL = 1_000_000
 """A worker without room stands this much higher in its load sets."""
 
 PRIORITY_STEP = 2**42
+CLAIMED = "-18446744073709551615"
+"""The end of the id of an entry that there is not: of a task that a waiting task has claimed."""
 GONE_WORKER_MS = 600_000
 REDIS_TYPES = {"sorted set": "zset"}
 
@@ -68,6 +70,7 @@ class Picture:
             worker: {pending.id for pending in database.pending(keys.worker_tasks(worker), GROUP_PROCESSORS)}
             for worker in self.entries
         }
+        self.claimed = {worker: database.set(keys.worker_claimed(worker)) for (worker,) in self.ids["worker_claimed"]}
         self.dependents = {task: database.set(keys.dependents(task)) for (task,) in self.ids["dependents"]}
         self.client_tasks = {client: database.set(keys.client_tasks(client)) for (client,) in self.ids["client_tasks"]}
         self.client_objects = {
@@ -124,12 +127,18 @@ def _tasks(picture: Picture) -> Iterator[str]:
         for entry in entries:
             streams_of[entry.fields.get("task", "")].append((worker, entry))
 
+    claimed_of: dict[str, list[str]] = defaultdict(list)
+    for worker, claimed in picture.claimed.items():
+        for task in claimed:
+            claimed_of[task].append(worker)
+
     for task, record in picture.records.items():
         state = record.get("state", "(none)")
         behind = int(record.get("dependencies", "0")) > 0
         places = [f"ready:{lane}" for lane in lanes_of[task]]
         places += ["delayed"] * (task in picture.delayed)
         places += [f"worker:{worker}:tasks" for worker, _ in streams_of[task]]
+        places += [f"worker:{worker}:claimed" for worker in claimed_of[task]]
         places += ["behind its dependencies"] * (behind and state not in _TERMINAL)
         if state == State.INACTIVE:
             if len(places) != 1 or places[0].startswith("worker:"):
@@ -139,7 +148,12 @@ def _tasks(picture: Picture) -> Iterator[str]:
             if stale:
                 yield f"task {task} is inactive and still has {sorted(stale)}"
         elif state in _ASSIGNED:
-            if places != [f"worker:{record.get('worker')}:tasks"]:
+            if places == [f"worker:{record.get('worker')}:claimed"]:
+                if not picture.alive(record["worker"]):
+                    yield f"task {task} is claimed on {record['worker']}, which is not alive"
+                if not record.get("entry", "").endswith(CLAIMED):
+                    yield f"task {task} is claimed; its record names entry {record.get('entry')}"
+            elif places != [f"worker:{record.get('worker')}:tasks"]:
                 yield f"task {task} is {state} on {record.get('worker')}; it is in {places}"
             else:
                 yield from _assigned(picture, task, record, streams_of[task][0][1])
@@ -224,6 +238,10 @@ def _indexes(picture: Picture) -> Iterator[str]:
     for (task,) in picture.ids["value"]:
         if task not in picture.records:
             yield f"value:{task} is there without a record of {task}"
+    for worker, claimed in picture.claimed.items():
+        for task in claimed:
+            if picture.records.get(task, {}).get("worker") != worker:
+                yield f"worker:{worker}:claimed has {task}, whose record does not say so"
     for worker, entries in picture.entries.items():
         for entry in entries:
             record = picture.records.get(entry.fields.get("task", ""), {})
@@ -334,7 +352,7 @@ def _workers(picture: Picture) -> Iterator[str]:
                 yield f"worker {worker} is gone; its record lives for {lifetime} ms"
     for worker in sorted(leased - set(picture.workers)):
         yield f"workers has {worker}, which has no record"
-    for kind in ("worker_tasks", "worker_control"):
+    for kind in ("worker_tasks", "worker_control", "worker_claimed"):
         for (worker,) in picture.ids[kind]:
             key = getattr(picture.keys, kind)(worker)
             if not picture.alive(worker) and picture.database.lifetime_ms(key) < 0:

@@ -21,6 +21,12 @@ BODIES: dict[Request, Body] = {
         "confirms": [{"task": client.task(2), "attempt": 1, "request": 1, "answer": "canceled"}],
     },
     Request.RETURNED: lambda client, worker: {"worker": worker.id, "tasks": [[client.task(1), 1]]},
+    Request.SUSPENDED: lambda client, worker: {
+        "worker": worker.id, "processors_ready": 2, "suspended": 1, "suspensions": 1, "waiting": [client.task(1)],
+    },
+    Request.CLAIM: lambda client, worker: {
+        "client": client.id, "worker": worker.id, "claim": 1, "tasks": [client.task(3)], "after": 0,
+    },
     Request.CANCEL: lambda client, worker: {"client": client.id, "tasks": [client.task(3)], "after": 0},
     Request.RELEASE: lambda client, worker: {"client": client.id, "objects": [client.function], "after": 0},
     Request.DISCONNECT: lambda client, worker: {"client": client.id, "after": 0},

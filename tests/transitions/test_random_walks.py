@@ -72,6 +72,10 @@ class Installation(RuleBasedStateMachine):
         self.workers: list[PlayedWorker] = []
         self.held: dict[str, list[Entry]] = {}
         """Entries that processors of a worker have read and not answered."""
+        self.suspensions = 0
+        self.claims: list[PlayedWorker] = []
+        """Where each claim was made for."""
+        self.received: set[int] = set()
         self.sent: list[tuple[PlayedWorker, list[Any]]] = []
         """Outcomes that were sent before, to be sent again."""
         self.numbers: dict[str, int] = {client.id: 0 for client in self.clients}
@@ -239,6 +243,36 @@ class Installation(RuleBasedStateMachine):
         self.database.run("ZADD", self.keys.workers(), "XX", -1, worker.id)
         self.driver.duty("sweep", 1000)
 
+    # --- tasks that wait ------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.workers)
+    @rule(which=st.integers(0, 3), ready=st.integers(0, 3), waiting=st.integers(0, 2), back=st.integers(0, 2))
+    def suspend(self, which: int, ready: int, waiting: int, back: int) -> None:
+        """Some of what it holds waits for other tasks; perhaps an older message says so."""
+        worker = self.some_worker(which)
+        self.suspensions += 1
+        tasks = [entry.fields["task"] for entry in self.held[worker.id][:waiting]]
+        worker.suspend(*tasks, number=max(1, self.suspensions - back), ready=ready)
+
+    @precondition(lambda self: self.workers)
+    @rule(which=st.integers(0, 3), at=st.integers(0, 3), chosen=st.lists(st.integers(1, 40), min_size=1, max_size=4))
+    def claim(self, which: int, at: int, chosen: list[int]) -> None:
+        client, worker = self.clients[which % len(self.clients)], self.some_worker(at)
+        if self.numbers[client.id]:
+            self.claims.append(worker)
+            tasks = [1 + number % self.numbers[client.id] for number in chosen]
+            client.claim(worker, *tasks, claim=len(self.claims), after=client.batch)
+
+    @rule()
+    def receive_claims(self) -> None:
+        """What was claimed executes from now on."""
+        for client in self.clients:
+            for body, entry in zip(client.told("claimed"), client.claimed(), strict=True):
+                worker = self.claims[body["claim"] - 1]
+                if body["claim"] not in self.received and entry is not None and worker.id in self.held:
+                    self.held[worker.id].append(entry)
+                self.received.add(body["claim"])
+
     # --- schedulers -----------------------------------------------------------------------------------------
 
     @rule(late=st.booleans())
@@ -357,6 +391,7 @@ def test_whatever_happens_in_whatever_order_every_task_has_exactly_one_outcome(s
 def test_the_walk_knows_every_request_but_those_that_only_scripts_write() -> None:
     walked = {Request.TASKS, Request.CANCEL, Request.DISCONNECT, Request.CLIENT, Request.WORKER, Request.BEAT}
     walked |= {Request.OUTCOMES, Request.CONFIRMS, Request.RETURNED, Request.DRAIN, Request.LEAVE}
+    walked |= {Request.SUSPENDED, Request.CLAIM}
 
     assert set(Request) - walked == {
         Request.RELEASE,

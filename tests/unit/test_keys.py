@@ -34,6 +34,7 @@ PINNED = {
     "workers": "workers",
     "worker": "worker:<worker>",
     "worker_tasks": "worker:<worker>:tasks",
+    "worker_claimed": "worker:<worker>:claimed",
     "worker_control": "worker:<worker>:control",
     "clients": "clients",
     "client": "client:<client>",

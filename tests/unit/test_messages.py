@@ -46,6 +46,12 @@ EXAMPLES: dict[Request, Message] = {
     Request.RETURNED: messages.ReturnedMessage(worker="h|1|w|x", tasks=[("Ab12cd34Ef.0000001", 1)]),
     Request.HELD: messages.HeldMessage(worker="h|1|w|x", number=2, tasks=[("Ab12cd34Ef.0000001", 1, "p1")]),
     Request.KNOWN: messages.KnownMessage(client="Ab12cd34Ef", registration=2, tasks=[0, 7]),
+    Request.SUSPENDED: messages.SuspendedMessage(
+        worker="h|1|w|x", processors_ready=2, suspended=1, suspensions=7, waiting=["Ab12cd34Ef.0000001"]
+    ),
+    Request.CLAIM: messages.ClaimMessage(
+        client="Ab12cd34Ef", worker="h|1|w|x", claim=3, tasks=["Ab12cd34Ef.0000001"], after=2
+    ),
     Request.CANCEL: CancelMessage(client="Ab12cd34Ef", tasks=["Ab12cd34Ef.0000001"], after=3),
     Request.CANCEL_CLIENT: messages.CancelClientMessage(client="Ab12cd34Ef", by="ada", reason="wrong input"),
     Request.RETRY: messages.RetryMessage(task="Ab12cd34Ef.0000001", by="ada"),

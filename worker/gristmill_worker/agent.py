@@ -29,11 +29,20 @@ from gristmill.settings import WorkerSettings
 from gristmill.store.connection import ReplyError
 from gristmill_worker import preload, reports
 from gristmill_worker.alarm import PROCESSOR, Alarm
-from gristmill_worker.board import CONNECTION, LEAVING, STATUS, WATCHING, WITHOUT_GROUP, clock_ns, server_word
+from gristmill_worker.board import (
+    ALONE,
+    CONNECTION,
+    LEAVE,
+    STATUS,
+    WATCHING,
+    WITHOUT_GROUP,
+    clock_ns,
+    server_word,
+)
 from gristmill_worker.control import ControlReader
 from gristmill_worker.departed import Departed
 from gristmill_worker.execution import Place
-from gristmill_worker.handover import Handover
+from gristmill_worker.handover import Handover, handover
 from gristmill_worker.heartbeat import Heartbeat, interval_seconds
 from gristmill_worker.orders import Order, Orders
 from gristmill_worker.past import Past
@@ -41,7 +50,9 @@ from gristmill_worker.processors import SECOND, Processor, Processors
 from gristmill_worker.reports import Reports
 from gristmill_worker.sender import Answer, Sender
 from gristmill_worker.shutdown import Shutdown, Wish
+from gristmill_worker.slots import Slots
 from gristmill_worker.succession import Succession
+from gristmill_worker.suspension import Suspension
 from gristmill_worker.watch import SOON_NS, STOPPING_NS, Watch
 
 logger = logging.getLogger(__name__)
@@ -79,7 +90,9 @@ class Identity:
         self.orders = Orders(self.reports, self.past, self.departed, grace_ns)
         self.watch = Watch(self.reports, self.past, self.departed, self.place, grace_ns)
         self.succession = Succession(self.reports)
-        self.processors = Processors(settings.concurrency, alarm.descriptor)
+        self.processors = Processors(alarm.descriptor)
+        self.slots = Slots(settings.concurrency, settings.most_processors)
+        self.suspension = Suspension(self.reports, settings.concurrency)
 
 
 class Agent:
@@ -113,6 +126,7 @@ class Agent:
         self._next_unblock = 0
         self._watch_until = 0
         self._drain_until = 0
+        self._missing = 0
         self._beating = False
 
     def run(self) -> None:
@@ -154,7 +168,7 @@ class Agent:
             self._start_over("its task stream is gone")
             return
         if self._phase is Phase.WORKING:
-            worker.processors.start_missing(self._handover())
+            self._fill_slots(now)
         elif self._drained(now):
             return
         if worker.processors.note_ready():
@@ -164,6 +178,22 @@ class Agent:
         self._look(now)
         if now >= self._next_beat and not self._beating:
             self._beat(now)
+
+    def _fill_slots(self, now: int) -> None:
+        """Have as many processors take tasks as there are slots."""
+        worker = self._worker
+        for processor in worker.processors.alive:
+            if not processor.parked:
+                processor.parked_since = 0
+            elif not processor.parked_since and worker.watch.give_back(processor):
+                processor.parked_since = now
+        turn = worker.slots.look(worker.processors.alive)
+        self._missing = turn.missing
+        for processor in turn.idle:
+            worker.reports.unblock(processor.board.words[CONNECTION])
+        if turn.missing:
+            worker.processors.start_missing(self._handover(), turn.missing)
+        worker.suspension.look(worker.processors.alive)
 
     def _pause(self) -> float:
         """Seconds until something is due."""
@@ -176,7 +206,7 @@ class Agent:
                 due = min(due, self._next_look)
             if self._phase is Phase.DRAINING:
                 due = min(due, self._next_unblock)
-            elif len(self._worker.processors.alive) < self._settings.concurrency:
+            elif self._missing:
                 due = min(due, self._worker.processors.not_before)
         return (due - now) / SECOND
 
@@ -223,7 +253,8 @@ class Agent:
 
         self._beating = True
         self._next_beat = now + self._beat_every_ns
-        worker.reports.beat(self._heartbeat.message(worker.id, worker.processors.alive, taking=taking), on_answer)
+        message = self._heartbeat.message(worker.id, worker.processors.alive, worker.suspension, taking=taking)
+        worker.reports.beat(message, on_answer)
         worker.departed.check()
         worker.succession.note(worker.processors.alive)
 
@@ -329,7 +360,9 @@ class Agent:
         executing = sum(processor.board.executing() is not None for processor in worker.processors.alive)
         logger.info("draining: finishing what executes, giving back the rest", extra={"executing": executing})
         for processor in worker.processors.alive:
-            processor.board.words[LEAVING] = 1
+            processor.direct(LEAVE)
+            # Nobody else here will run what a task waits for.
+            processor.board.words[ALONE] = 1
         worker.reports.drain()
         self._next_beat = 0
         self._next_unblock = 0
@@ -375,18 +408,4 @@ class Agent:
         self._phase = Phase.ENDED
 
     def _handover(self) -> Handover:
-        settings, worker = self._settings, self._worker
-        return Handover(
-            worker=worker.id,
-            processor="",
-            host=worker.place.host,
-            board=-1,
-            wake=-1,
-            leash=-1,
-            stack=-1,
-            preload=settings.preload,
-            log_level=settings.log_level,
-            log_format=settings.log_format,
-            address=self._address,
-            namespace=settings.namespace,
-        )
+        return handover(*self._worker.place, self._address, self._settings)

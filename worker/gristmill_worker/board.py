@@ -44,7 +44,7 @@ WORDS = 32
 FRESH_UNTIL = 0
 """The processor starts nothing after this time (ns)."""
 LEAVING = 1
-"""Not 0: read no more, end when what executes has ended."""
+"""Not 0: read no more when what executes has ended, and LEAVE or PARK."""
 INTERRUPT = 2
 """The START that is to be interrupted."""
 REASON = 3
@@ -53,6 +53,8 @@ WATCHING = 4
 """Not 0: the agent looks every few milliseconds and need not be woken."""
 SERVER = 5
 """The Redis server (`server_word`) from which the processor may read: nothing is owed to it any more."""
+ALONE = 6
+"""Not 0: nobody else can run what a waiting task waits for: it runs its own unstarted children itself."""
 # Written by the processor.
 STATUS = 8
 CONNECTION = 9
@@ -82,6 +84,12 @@ LAP = 28
 LAP_END = 29
 """Where the outcomes of the lap before ended."""
 
+WAITING = 30
+"""The START whose task waits for other tasks; of another START it says nothing."""
+
+TOP = 31
+"""The slot of the claimed task that executes, plus 1; 0 when none does (`stack`)."""
+
 BATCH_ROWS = 128
 """A batch has at most so many rows."""
 OUTCOMES_BYTES = 4 << 20
@@ -96,10 +104,16 @@ BATCH_ROWS_BYTES = 256 * 1024
 _TAKEN = WORDS * 8
 _OUTCOMES = _TAKEN + 2 * BATCH_ROWS
 _ROWS = _OUTCOMES + OUTCOMES_BYTES
-SIZE = _ROWS + ROWS_BYTES
+CLAIMED_AT = _ROWS + ROWS_BYTES
+CLAIMED_SLOTS = 256
+SLOT_BYTES = 2048
+"""Behind the rows there are so many slots of claimed tasks (`stack`)."""
+SIZE = CLAIMED_AT + CLAIMED_SLOTS * SLOT_BYTES
 
-STARTING, READY, WITHOUT_GROUP, LEFT = 0, 1, 2, 3
-"""Values of STATUS: not yet able to take tasks; taking them; Redis says NOGROUP; ending by itself."""
+STARTING, READY, WITHOUT_GROUP, LEFT, PARKED = 0, 1, 2, 3, 4
+"""Values of STATUS: not yet able to take tasks; taking them; Redis says NOGROUP; ending by itself; standing by."""
+LEAVE, PARK = 1, 2
+"""Values of LEAVING: end; stand by until it is 0 again."""
 CANCEL, TIME_LIMIT = 1, 2
 """Values of REASON."""
 
@@ -146,7 +160,7 @@ class _Memory:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._map = mmap.mmap(descriptor, SIZE)
+        self.memory = self._map = mmap.mmap(descriptor, SIZE)
         self.words = memoryview(self._map)[: WORDS * 8].cast("Q")
 
     def close(self) -> None:
@@ -225,6 +239,17 @@ class ProcessorBoard(_Memory):
         self._done += 1
         words[DONE] = self._done
         words[FINISHED] = self._start
+
+    def add_outcome(self, outcome: bytes) -> None:
+        """A claimed task has ended with this outcome (JSON): see `stack`."""
+        end = self._end
+        self._end = after = end + len(outcome) + 1
+        if after > OUTCOMES_BYTES:
+            raise ValueError(f"expected outcomes of at most {OUTCOMES_BYTES} bytes; got {after}")
+        self._map[_OUTCOMES + end : _OUTCOMES + after] = outcome + b","
+        self._done += 1
+        self.words[DONE] = self._done
+        self.words[OUTCOMES_END] = after
 
     def stop(self) -> None:
         """The executing row was interrupted because it is cancelled: it has no outcome.
@@ -386,7 +411,8 @@ class AgentBoard(_Memory):
         text = self._map[_ROWS : _ROWS + ROWS_BYTES]
         beyond = after + BATCH_ROWS_BYTES
         # The next batch begins at `after`, or at 0 when it does not fit behind.
-        return text[:after] + text[beyond:] if beyond <= ROWS_BYTES else text[BATCH_ROWS_BYTES:after]
+        rows = text[:after] + text[beyond:] if beyond <= ROWS_BYTES else text[BATCH_ROWS_BYTES:after]
+        return rows + self._map[CLAIMED_AT:]
 
 
 def _parsed(rows: bytes) -> list[Any]:

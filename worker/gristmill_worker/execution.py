@@ -78,7 +78,7 @@ def execute(
         return Outcome(SUCCESS, data, NOTHING)
     except BaseException as error:
         interrupts.running = 0
-        if interrupts.was_cancelled(start):
+        if interrupts.was_cancelled(start) or interrupts.unwinds:
             return None
         if interrupts.was_timed_out(start):
             return failure(time_limit_error(run, place).with_traceback(error.__traceback__), run, skip_frames=1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
 from gristmill.errors import SettingError
+
+if TYPE_CHECKING:
+    from gristmill.settings import WorkerSettings
 
 VARIABLE = "GRISTMILL_PROCESSOR"
 ADDRESS_VARIABLE = "GRISTMILL_REDIS"
@@ -29,11 +32,32 @@ class Handover(NamedTuple):
     """Descriptor that ends when the agent does."""
     stack: int
     """Descriptor of the file for the Python stack of a crash."""
+    bell: int
+    """Descriptor: a byte ends the standing by."""
     preload: str = ""
     log_level: str = "info"
     log_format: str = "plain"
     address: str = ""
     namespace: str = "default"
+
+
+def handover(worker: str, host: str, address: str, settings: WorkerSettings) -> Handover:
+    """What all processors of a worker are told; who starts one adds its name and descriptors."""
+    return Handover(
+        worker=worker,
+        processor="",
+        host=host,
+        board=-1,
+        wake=-1,
+        leash=-1,
+        stack=-1,
+        bell=-1,
+        preload=settings.preload,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+        address=address,
+        namespace=settings.namespace,
+    )
 
 
 def environment(handover: Handover) -> dict[str, str]:
@@ -55,6 +79,6 @@ def take_handover() -> Handover:
     handover = Handover(
         **orjson.loads(text), address=os.environ[ADDRESS_VARIABLE], namespace=os.environ[NAMESPACE_VARIABLE]
     )
-    for descriptor in (handover.board, handover.wake, handover.leash, handover.stack):
+    for descriptor in (handover.board, handover.wake, handover.leash, handover.stack, handover.bell):
         os.set_inheritable(descriptor, False)
     return handover

@@ -12,6 +12,7 @@ import psutil
 from gristmill.protocol.messages import BeatMessage, ProcessorFigures
 from gristmill_worker.board import DONE, READY, STATUS, clock_ns
 from gristmill_worker.processors import Processor
+from gristmill_worker.suspension import Suspension
 
 
 def interval_seconds(lease_seconds: float) -> float:
@@ -31,8 +32,9 @@ class Heartbeat:
         self.latency_ms = 0.0
         """Round trip to Redis of the last beat."""
 
-    def message(self, worker: str, processors: list[Processor], *, taking: bool) -> BeatMessage:
+    def message(self, worker: str, processors: list[Processor], suspension: Suspension, *, taking: bool) -> BeatMessage:
         """The beat; `taking` says whether processors that are ready may be given tasks."""
+        suspension.look(processors)
         figures = [self._figures(processor) for processor in processors]
         self._forget_all_but({processor.pid for processor in processors})
         memory = psutil.virtual_memory()
@@ -41,8 +43,10 @@ class Heartbeat:
             cpu, rss = self._agent.cpu_percent(), self._agent.memory_info().rss
         return BeatMessage(
             worker=worker,
-            processors_ready=sum(figure.ready for figure in figures) if taking else 0,
-            oldest_running_ms=max((figure.running_ms for figure in figures), default=0),
+            processors_ready=suspension.picture.ready if taking else 0,
+            suspended=suspension.picture.suspended,
+            suspensions=suspension.number,
+            oldest_running_ms=max((figure.running_ms for figure in figures if not figure.waiting), default=0),
             cpu_percent=round(cpu, 1),
             rss_bytes=rss,
             host_cpu_percent=round(psutil.cpu_percent(), 1),
@@ -86,6 +90,8 @@ class Heartbeat:
             task=task,
             function=function,
             running_ms=running_ms,
+            waiting=processor.waiting,
+            parked=processor.parked,
             cpu_percent=round(cpu, 1),
             rss_bytes=rss,
             tasks_done=words[DONE],

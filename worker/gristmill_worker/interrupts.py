@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from types import FrameType
+from typing import NoReturn
 
 from gristmill_worker.board import CANCEL, INTERRUPT, REASON, ProcessorBoard
 
@@ -27,8 +28,11 @@ class Interrupts:
         self._words = board.words
         self.running = 0
         """The START whose code runs now; 0 outside user code."""
+        self.below: list[int] = []
+        """The STARTs of tasks that wait while `running` runs on their stack; they may be interrupted as well."""
         self.delivered = 0
         """The START that was interrupted last."""
+        self._reason = 0
         self.install()
 
     def install(self) -> None:
@@ -39,20 +43,37 @@ class Interrupts:
     def enter(self, start: int) -> None:
         """User code begins: from here on an interrupt is raised, one that has come already at once."""
         self.running = start
-        if self._words[INTERRUPT] == start:
+        if self._words[INTERRUPT] == start or self.below:
             self._on_signal(signal.SIGINT, None)
 
     def was_cancelled(self, start: int) -> bool:
         """Whether this START was interrupted because its task is cancelled."""
-        return self.delivered == start and self._words[REASON] == CANCEL
+        return self.delivered == start and self._reason == CANCEL
 
     def was_timed_out(self, start: int) -> bool:
         """Whether this START was interrupted because its time is over."""
-        return self.delivered == start and self._words[REASON] != CANCEL
+        return self.delivered == start and self._reason != CANCEL
+
+    @property
+    def unwinds(self) -> bool:
+        """Whether a task below was interrupted: what lies on it has to end first."""
+        return self.delivered != 0 and self.delivered in self.below
+
+    def resume(self, start: int) -> None:
+        """What lay on this START has ended, and its code goes on; an interrupt that has come meanwhile is raised."""
+        self.running = start
+        if start and (self._words[INTERRUPT] == start or self.delivered == start):
+            self._raise(start)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         start = self.running
-        if start and self._words[INTERRUPT] == start:
-            self.running = 0
+        meant = self._words[INTERRUPT]
+        if start and (meant == start or meant in self.below):
+            self._raise(meant)
+
+    def _raise(self, start: int) -> NoReturn:
+        self.running = 0
+        if self.delivered != start:
             self.delivered = start
-            raise TaskCancelled if self._words[REASON] == CANCEL else TaskTimedOut
+            self._reason = self._words[REASON]
+        raise TaskCancelled if self._reason == CANCEL else TaskTimedOut

@@ -58,6 +58,7 @@ class Link:
         self._results = keys.results()
         self._tasks = keys.worker_tasks(worker)
         self._processor = processor
+        self._worker = worker.encode()
         self._head = b'{"version":%d,"worker":"%b","outcomes":[' % (kinds.VERSION, worker.encode())
         self._last = "0"
         self._from = NEW
@@ -155,6 +156,12 @@ class Link:
         """Write an object, before the outcome that names it; returns when Redis has it."""
         for command in payloads.object_writes(self._keys, name, data):
             self._insist(lambda command=command: self._request(command))  # type: ignore[misc]
+
+    def give_back(self, task: bytes, attempt: bytes) -> None:
+        """A task that was stopped in order to end one below it on the stack runs elsewhere, or nowhere."""
+        body = b'{"version":%d,"worker":"%b","tasks":[["%b",%b]]}' % (kinds.VERSION, self._worker, task, attempt)
+        command = pack(("XADD", self._results, "*", "returned", body))
+        self._insist(lambda: self._request(command))
 
     def close(self) -> None:
         """Close the connection."""

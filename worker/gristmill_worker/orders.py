@@ -15,6 +15,7 @@ from gristmill_worker.departed import Departed
 from gristmill_worker.past import Past
 from gristmill_worker.processors import Processor
 from gristmill_worker.reports import Reports
+from gristmill_worker.stack import levels
 
 CANCELED, FAILED, NOT_FOUND = "canceled", "failed", "not_found"
 _STOPPING = "stopping"
@@ -97,17 +98,18 @@ class Orders:
                 return _UNKNOWN
             rows = board.rows()
             index = next((i for i, row in enumerate(rows) if row[:2] == order[:2]), None)
-            if index is None:
-                return FAILED if board.has_held(order.task, order.attempt) else ""
-            executing = board.executing()
-            if executing is not None and executing.row == index:
+            found = next((level for level in levels(board) if level.held[:2] == order[:2]), None)
+            if found is not None:
                 if not order.cancel:
                     return FAILED
-                stop = processor.stop
-                if stop is None or stop.start != executing.start:
-                    stop = processor.interrupt(executing, rows[index], CANCEL, clock_ns() + self._grace_ns)
+                held, executing = found
+                stop = processor.stops.get(executing.start)
+                if stop is None:
+                    stop = processor.interrupt(executing, held, CANCEL, clock_ns() + self._grace_ns)
                 stop.requests.append(order.request)
                 return _STOPPING
+            if index is None:
+                return FAILED if board.has_held(order.task, order.attempt) else ""
             if index not in board.unstarted():
                 return FAILED
             board.take(index)
@@ -117,7 +119,7 @@ class Orders:
     def _all_has_arrived(self, unseen: _Unseen, processors: list[Processor]) -> bool:
         """Whether what Redis had handed out when the order came is in the boards by now."""
         for processor, turn in unseen.turns.items():
-            if processor in processors and processor.board.words[TURN] == turn:
+            if processor in processors and processor.board.words[TURN] == turn and not processor.parked:
                 with processor.board.locked() as locked:
                     # While it executes it reads nothing: all that it was handed is in its board.
                     if not locked or processor.board.executing() is None:

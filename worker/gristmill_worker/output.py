@@ -12,7 +12,7 @@ import fcntl
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined,unused-ignore]
@@ -96,6 +96,21 @@ class Output:
     def begin(self, task: bytes) -> None:
         """What is printed from now on belongs to this task."""
         self._out.task = self._error.task = task
+
+    def interlude(self, task: bytes) -> tuple[Any, ...]:
+        """Another task runs while this one waits; answers what `resume` puts back."""
+        before = (self._out.task, sys.stdin, sys.stdout, sys.stderr)
+        self._out.end_line()
+        self._error.end_line()
+        sys.stdin, sys.stdout, sys.stderr = self._stdin, self._stdout, self._stderr
+        self.begin(task)
+        return before
+
+    def resume(self, before: tuple[Any, ...]) -> None:
+        """The other task has ended."""
+        self.end()
+        self.begin(before[0])
+        sys.stdin, sys.stdout, sys.stderr = before[1:]
 
     def end(self) -> None:
         """The task has ended; puts right what it did to `sys`."""

@@ -26,8 +26,11 @@ from gristmill_worker import leash, preload
 from gristmill_worker.alarm import PROCESSOR
 from gristmill_worker.board import (
     FRESH_UNTIL,
+    LEAVE,
     LEAVING,
     LEFT,
+    PARK,
+    PARKED,
     READY,
     STATUS,
     TURN,
@@ -44,6 +47,8 @@ from gristmill_worker.handover import Handover, take_handover
 from gristmill_worker.interrupts import Interrupts
 from gristmill_worker.link import Entry, GroupLostError, Link
 from gristmill_worker.output import Output
+from gristmill_worker.pauses import Pauses, frames_for_one_more
+from gristmill_worker.stack import ProcessorStack
 
 if TYPE_CHECKING:
     from gristmill.settings import WorkerSettings
@@ -73,6 +78,7 @@ class Processor:
         self.board = ProcessorBoard(handover.board)
         self._words = self.board.words
         self._wake = handover.wake
+        self._bell = handover.bell
         self._output = output
         # A socket must not get a number that tasks think of as a standard stream.
         self._link = Link(handover.address, keys, worker, handover.processor, self.board, output.restore)
@@ -84,14 +90,32 @@ class Processor:
         self._duration = MeanDuration()
         self._peak = 0
         self._forked = False
+        self._entries: list[Entry] = []
+        """The batch that is being run."""
+        self._claimed: list[dict[bytes, bytes]] = []
+        """The claimed tasks on the stack."""
+        client.waits = Pauses(self.board, self._link, self._interrupts, self._wake_agent, worker, self)
         os.register_at_fork(after_in_child=self._note_fork)
 
     def run(self) -> None:
-        """Take tasks until the agent says that the worker is leaving."""
+        """Take tasks until the agent says that it is enough."""
         words = self._words
         self._link.connect()
-        words[STATUS] = READY
-        self._wake_agent()
+        while words[LEAVING] != LEAVE:
+            words[STATUS] = READY
+            self._wake_agent()
+            self._take_tasks()
+            if words[LEAVING] == PARK:
+                words[STATUS] = PARKED
+                self._wake_agent()
+                while words[LEAVING] == PARK:
+                    os.read(self._bell, 4096)
+        self._link.close()
+        words[STATUS] = LEFT
+
+    def _take_tasks(self) -> None:
+        """Take tasks until the agent wants something else."""
+        words = self._words
         while not words[LEAVING]:
             entries = self._link.exchange(self._count, self._tidy)
             if entries:
@@ -102,8 +126,6 @@ class Processor:
             if entries:
                 self._walk(entries)
         self._link.flush()
-        self._link.close()
-        words[STATUS] = LEFT
 
     def _tidy(self) -> None:
         """Put right what tasks may have done to what the next one relies on."""
@@ -151,6 +173,7 @@ class Processor:
     def _walk(self, entries: list[Entry]) -> None:
         """Run the rows that the agent leaves us."""
         words, board, output = self._words, self.board, self._output
+        self._entries = entries
         for index, (_, fields) in enumerate(entries):
             if board.taken(index):
                 continue
@@ -202,7 +225,11 @@ class Processor:
             self._peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _PEAK_UNIT
 
     def _finish(self, fields: dict[bytes, bytes], outcome: Outcome, duration: int, cpu: int) -> None:
-        """Put the outcome into the board. `memory_peak_bytes` is the highest so far in this processor's life."""
+        """Put the outcome into the board."""
+        self.board.finish(self._row(fields, outcome, duration, cpu))
+
+    def _row(self, fields: dict[bytes, bytes], outcome: Outcome, duration: int, cpu: int) -> bytes:
+        """The outcome as it travels. `memory_peak_bytes` is the highest so far in this processor's life."""
         task, attempt = fields[b"task"], fields[b"attempt"]
         status, data, error = outcome
         if len(data) <= kinds.INLINE_BYTES:
@@ -211,10 +238,50 @@ class Processor:
             name = payloads.object_id(f"{task.decode()}.{attempt.decode()}", len(data))
             self._link.write_object(name, data)
             payload = b'{"object":"%b","size":%d}' % (name.encode(), len(data))
-        self.board.finish(
-            b'["%b",%b,"%b",%b,%d,%d,%d,%b]'
-            % (task, attempt, status, payload, duration // 1000, cpu // 1000, self._peak, error)
-        )
+        figures = (duration // 1000, cpu // 1000, self._peak)
+        return b'["%b",%b,"%b",%b,%d,%d,%d,%b]' % (task, attempt, status, payload, *figures, error)
+
+    # --- a task on the stack ------------------------------------------------------------------------------
+
+    def priority_of(self, task: str) -> int:
+        """The priority of a task that executes here; 0 when there is none like it."""
+        for fields in (*self._claimed, *(fields for _, fields in self._entries)):
+            if fields[b"task"] == task.encode():
+                return int(fields.get(b"priority", b"0"))
+        return 0
+
+    def run_claimed(self, fields: dict[bytes, bytes], stack: ProcessorStack) -> None:
+        """Run a task that the waiting task has claimed, on top of it."""
+        interrupts, task, attempt = self._interrupts, fields[b"task"], fields[b"attempt"]
+        below, interrupts.running = interrupts.running, 0  # no interrupt until the stack is whole again
+        name = self._names.get(fields[b"name"]) or self._name(fields[b"name"])
+        if clock_ns() > self._words[FRESH_UNTIL]:
+            self._wait_until_fresh()
+        start_below, current, output = stack.top_start(), client.current, self._output.interlude(task)
+        now, cpu = clock_ns(), time.process_time_ns()
+        start = stack.push(row_text(task, attempt, b"", name, _run_text(fields.get(b"options"))), now)
+        interrupts.below.append(start_below)
+        self._claimed.append(fields)
+        client.current = (task.decode(), int(attempt))
+        with frames_for_one_more():
+            outcome = self._run(self._functions.get(fields[b"function"]), fields, start)
+        cpu, duration = time.process_time_ns() - cpu, clock_ns() - now
+        if self._forked:
+            os._exit(0 if outcome is not None and outcome.status == SUCCESS else 1)
+        self._claimed.pop()
+        client.current = current
+        if outcome is None:
+            stack.pop(stopped=True)
+            self._link.give_back(task, attempt)
+        else:
+            self._note_duration(fields[b"function"], duration)
+            self.board.add_outcome(self._row(fields, outcome, duration, cpu))
+            stack.pop(stopped=False)
+            self._link.flush()
+        self._output.resume(output)
+        interrupts.install()
+        interrupts.below.pop()
+        interrupts.resume(below)
 
     # --- a task -------------------------------------------------------------------------------------------
 

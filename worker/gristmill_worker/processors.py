@@ -16,13 +16,17 @@ from typing import NamedTuple
 
 from gristmill.interpreter import python
 from gristmill_worker.board import (
+    FINISHED,
     FRESH_UNTIL,
+    LEAVING,
     LEFT,
+    PARKED,
     READY,
     SERVER,
     START,
     STATUS,
     STOPPED,
+    WAITING,
     AgentBoard,
     Executing,
     Held,
@@ -30,6 +34,7 @@ from gristmill_worker.board import (
 )
 from gristmill_worker.handover import Handover, environment
 from gristmill_worker.nameless import nameless_file
+from gristmill_worker.stack import Level, levels, top_start
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +71,13 @@ class Processor:
     """One processor, as its agent holds it."""
 
     def __init__(
-        self, name: str, board: AgentBoard, process: subprocess.Popen[bytes], leash: int, stack: int = -1
+        self,
+        name: str,
+        board: AgentBoard,
+        process: subprocess.Popen[bytes],
+        leash: int,
+        stack: int = -1,
+        bell: int = -1,
     ) -> None:
         self.name = name
         self.board = board
@@ -74,24 +85,51 @@ class Processor:
         self.was_ready = False
         self.exit_status: int | None = None
         """Its exit code, or minus the signal's number, once it is dead."""
-        self.stop: Stop | None = None
-        """What is being stopped: at most one row executes."""
+        self.stops: dict[int, Stop] = {}
+        """What is being stopped, by START: what executes, or waits below it."""
         self.stopped: list[tuple[Stop, bool]] = []
         """What was to be stopped and has ended, and whether there is an outcome; nobody has answered yet."""
         self.deadline: Deadline | None = None
+        """Of the row that executes; those of claimed tasks are looked up."""
         self.settled = 0
         """The START that was seen to be long, and for which all is done."""
         self.left_since = 0
+        self.parked_since = 0
+        """Since when it stands by (`clock_ns`); 0 when it does not."""
         self.positions: deque[tuple[int, int]] = deque()
         """How far its outcomes had come (`board.position`) at the beats of the last seconds, with the time."""
         self._process = process
         self._leash = leash
         self._stack = stack
+        self._bell = bell
 
     @property
     def ready(self) -> bool:
         """Whether it takes tasks."""
         return self.board.words[STATUS] == READY
+
+    @property
+    def parked(self) -> bool:
+        """Whether it stands by."""
+        return self.board.words[STATUS] == PARKED
+
+    @property
+    def waiting(self) -> bool:
+        """Whether its task waits for other tasks: it holds no slot then."""
+        words = self.board.words
+        return words[START] != words[FINISHED] and words[WAITING] == top_start(self.board)
+
+    def direct(self, leaving: int) -> None:
+        """Set what it shall do when it falls free: go on (0), LEAVE or PARK; ends its standing by if need be."""
+        words = self.board.words
+        if words[LEAVING] != leaving:
+            words[LEAVING] = leaving
+            if words[STATUS] == PARKED:
+                self._ring()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):  # full, so it will wake; or closed with its reader
+            os.write(self._bell, b".")
 
     @property
     def has_done_nothing(self) -> bool:
@@ -101,26 +139,28 @@ class Processor:
 
     def executing(self) -> tuple[Held, Executing] | None:
         """What it executes; None when nothing, or when it cannot be told now."""
+        levels = self.levels()
+        return levels[-1] if levels else None
+
+    def levels(self) -> list[Level]:
+        """What it executes and, below it, what waits for that; empty when nothing, or when it cannot be told now."""
         if self.board.executing() is None:
-            return None
+            return []
         with self.board.locked() as locked:
-            executing = self.board.executing() if locked else None
-            return None if executing is None else (self.board.rows()[executing.row], executing)
+            return levels(self.board) if locked else []
 
     def interrupt(self, executing: Executing, held: Held, reason: int, kill_at: int) -> Stop:
-        """Ask what executes to end. Inside `board.locked`: until it is left, no other task can start."""
-        self.note_stopped()
-        stop = self.stop = Stop(executing.start, held, reason, kill_at)
+        """Ask what executes, or waits, to end. Inside `board.locked`: until it is left, no other task can start."""
+        stop = self.stops[executing.start] = Stop(executing.start, held, reason, kill_at)
         self.board.interrupt(executing.start, reason)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGINT)
         return stop
 
-    def note_stopped(self) -> None:
+    def note_stopped(self, stop: Stop) -> None:
         """What was to be stopped executes no more. Inside `board.locked`, or when the processor is dead."""
-        if self.stop is not None:
-            self.stopped.append((self.stop, self.board.words[STOPPED] != self.stop.start))
-            self.stop = None
+        if self.stops.pop(stop.start, None) is not None:
+            self.stopped.append((stop, self.board.words[STOPPED] != stop.start))
 
     def kill(self) -> None:
         """End it and all that its tasks have started, at once."""
@@ -163,13 +203,14 @@ class Processor:
         os.close(self._leash)
         if self._stack >= 0:
             os.close(self._stack)
+        if self._bell >= 0:
+            os.close(self._bell)
 
 
 class Processors:
     """All processors of one worker id."""
 
-    def __init__(self, count: int, wake: int) -> None:
-        self.count = count
+    def __init__(self, wake: int) -> None:
         self.alive: list[Processor] = []
         self.fresh_until = 0
         self.server = 0
@@ -180,9 +221,11 @@ class Processors:
         self.not_before = 0
         """No new one before this time (`clock_ns`)."""
 
-    def start_missing(self, handover: Handover) -> None:
-        """Start as many as are missing, unless the last ones died before they were ready; only in the main thread."""
-        while len(self.alive) < self.count and clock_ns() >= self.not_before:
+    def start_missing(self, handover: Handover, missing: int) -> None:
+        """Start so many more, unless the last ones died before they were ready; only in the main thread."""
+        for _ in range(missing):
+            if clock_ns() < self.not_before:
+                return
             self._started += 1
             self.alive.append(self._start(handover._replace(processor=f"p{self._started}")))
 
@@ -192,20 +235,25 @@ class Processors:
         board.words[SERVER] = self.server
         read_end, leash = os.pipe()
         stack = nameless_file("stack")
+        bell_end, bell = os.pipe()
+        os.set_blocking(bell, False)
         try:
-            handover = handover._replace(board=board.descriptor, wake=self._wake, leash=read_end, stack=stack)
+            handover = handover._replace(
+                board=board.descriptor, wake=self._wake, leash=read_end, stack=stack, bell=bell_end
+            )
             process = subprocess.Popen(
                 [*python(), "-m", "gristmill_worker.processor"],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
-                pass_fds=(board.descriptor, self._wake, read_end, stack),
+                pass_fds=(board.descriptor, self._wake, read_end, stack, bell_end),
                 env=environment(handover),
                 start_new_session=True,
             )
         finally:
             os.close(read_end)
+            os.close(bell_end)
         logger.debug("processor started", extra={"processor": handover.processor, "pid": process.pid})
-        return Processor(handover.processor, board, process, leash, stack)
+        return Processor(handover.processor, board, process, leash, stack, bell)
 
     def keep_fresh(self, until: int) -> None:
         """The agent was heard: processors may start tasks until then (`clock_ns`)."""

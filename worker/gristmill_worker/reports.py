@@ -95,6 +95,11 @@ class Reports:
             message = messages.ReturnedMessage(worker=self.worker, tasks=tasks[first : first + RETURNED_AT_ONCE])
             self._result(Request.RETURNED, messages.encode(message))
 
+    def suspended(self, message: messages.SuspendedMessage, then: Then) -> None:
+        """Say which tasks wait for other tasks."""
+        command = pack(("XADD", self._keys.results(), "*", Request.SUSPENDED.value, messages.encode(message)))
+        self._sender.post([command], then)
+
     def unblock(self, connection: int) -> None:
         """End a processor's blocking read now: it shall see what its board says."""
         if connection:

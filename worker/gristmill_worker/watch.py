@@ -8,13 +8,25 @@ import os
 import orjson
 
 from gristmill.errors import ProcessorDiedError, TimeLimitError
-from gristmill_worker.board import CANCEL, CONNECTION, LEFT, STATUS, TIME_LIMIT, Executing, Held, clock_ns
+from gristmill_worker.board import (
+    CANCEL,
+    CONNECTION,
+    LEFT,
+    PARKED,
+    STATUS,
+    TIME_LIMIT,
+    TOP,
+    Executing,
+    Held,
+    clock_ns,
+)
 from gristmill_worker.departed import Departed
 from gristmill_worker.execution import Place, time_limit_error
 from gristmill_worker.orders import CANCELED, FAILED
 from gristmill_worker.past import Past
 from gristmill_worker.processors import Deadline, Processor, Stop, describe_end
 from gristmill_worker.reports import Reports
+from gristmill_worker.stack import levels
 
 logger = logging.getLogger(__name__)
 
@@ -42,26 +54,39 @@ class Watch:
     def look(self, processor: Processor, now: int) -> int | None:
         """Do what is due for this processor; when to look again (`clock_ns`), None for no reason to."""
         executing = processor.board.executing()
-        if processor.stop is not None:
-            self._pursue(processor, processor.stop, now)
+        for stop in list(processor.stops.values()):
+            self._pursue(processor, stop, now)
         self._answer_stopped(processor)
         again = None if executing is None else self._look_at(processor, executing, now)
-        return again if processor.stop is None else now + STOPPING_NS
+        if executing is not None and processor.board.words[TOP]:
+            again = min((time for time in (again, self._look_at_claimed(processor, now)) if time), default=None)
+        return now + STOPPING_NS if processor.stops else again
 
     def _look_at(self, processor: Processor, executing: Executing, now: int) -> int | None:
         if executing.start != processor.settled:
-            if now >= executing.started_at + LONG_NS:
+            if now >= executing.started_at + LONG_NS or processor.waiting:
                 self._settle(processor, executing)
             return now + SOON_NS
-        deadline, stop = processor.deadline, processor.stop
-        if deadline is None or deadline.start != executing.start:
-            return None
-        if stop is not None and stop.start == executing.start:
+        deadline = processor.deadline
+        if deadline is None or deadline.start != executing.start or executing.start in processor.stops:
             return None
         if now < deadline.at:
             return deadline.at
         self._stop_for_time(processor, executing.start, now)
         return now + STOPPING_NS
+
+    def _look_at_claimed(self, processor: Processor, now: int) -> int | None:
+        """The time limits of the tasks on its stack."""
+        again = None
+        for held, executing in processor.levels()[1:]:
+            limit_ms = held.run.get("timeout_ms") or 0
+            if not limit_ms or executing.start in processor.stops:
+                continue
+            at = executing.started_at + int(limit_ms * MILLISECOND)
+            if now >= at:
+                self._stop_for_time(processor, executing.start, now)
+            again = min(again or at, max(at, now + STOPPING_NS))
+        return again
 
     def give_back(self, processor: Processor) -> bool:
         """Take away what the processor has not started; False when it could not be asked just now."""
@@ -83,26 +108,29 @@ class Watch:
         self._reports.outcomes(outcomes)
         for task, attempt in finished:
             self._past.note(task, attempt, FAILED)
-        executing, stop = board.executing(), processor.stop
-        if stop is not None and (executing is None or executing.start != stop.start):
-            processor.note_stopped()
-            stop = None
+        stack = levels(board)
+        starts = {executing.start for _, executing in stack}
+        for stop in list(processor.stops.values()):
+            if stop.start not in starts:
+                processor.note_stopped(stop)
         self._answer_stopped(processor)
-        held = None if executing is None else board.rows()[executing.row]
-        if stop is not None:
-            self._answer(processor, stop, has_outcome=stop.held[:2] in finished)
-        elif held is not None and executing is not None and held[:2] not in finished:
-            if not leaving:
-                self._died(processor, held, executing)
-        elif not leaving and processor.was_ready and board.words[STATUS] != LEFT:
+        if not stack and not leaving and processor.was_ready and board.words[STATUS] not in (LEFT, PARKED):
             logger.warning("a processor ended between tasks", extra=self._facts(processor))
+        above: Held | None = None
+        for held, executing in reversed(stack):
+            stop_asked = processor.stops.pop(executing.start, None)
+            if stop_asked is not None:
+                self._answer(processor, stop_asked, has_outcome=held[:2] in finished)
+            elif held[:2] not in finished and not leaving:
+                self._died(processor, held, executing, above)
+            above = held
         if not leaving:
             self._return(self._take_rest(processor))
             self._departed.add(processor.name, board.words[CONNECTION], board.history())
         self._past.bury(board.history())
         self._reports.remember(board.outcomes_since(processor.positions[0][1] if processor.positions else 0))
-        if stack := processor.crash_stack():
-            os.write(2, f"{stack}\n".encode())  # as it is: whoever reads the log knows what Python writes at a crash
+        if crashed := processor.crash_stack():
+            os.write(2, f"{crashed}\n".encode())  # as it is: whoever reads the log knows what Python writes at a crash
         processor.close()
 
     # --- long tasks and time limits -----------------------------------------------------------------------
@@ -140,11 +168,12 @@ class Watch:
     def _stop_for_time(self, processor: Processor, start: int, now: int) -> None:
         board = processor.board
         with board.locked() as locked:
-            executing = board.executing() if locked else None
-            if executing is None or executing.start != start:
+            stack = levels(board) if locked else []
+            found = next((level for level in stack if level.executing.start == start), None)
+            if found is None:
                 return
-            held = board.rows()[executing.row]
-            processor.interrupt(executing, held, TIME_LIMIT, now + self._grace_ns)
+            held = found.held
+            processor.interrupt(found.executing, held, TIME_LIMIT, now + self._grace_ns)
         logger.info("time limit reached", extra={"task": held.task, "attempt": held.attempt})
 
     # --- stopping -----------------------------------------------------------------------------------------
@@ -153,9 +182,8 @@ class Watch:
         """See whether what is to be stopped has ended; kill its processor when it does not."""
         board = processor.board
         with board.locked() as locked:
-            executing = board.executing()
-            if locked and (executing is None or executing.start != stop.start):
-                processor.note_stopped()
+            if locked and all(executing.start != stop.start for _, executing in levels(board)):
+                processor.note_stopped(stop)
             elif now >= stop.kill_at and (locked or now >= stop.kill_at + STUCK_NS):
                 # Under the lock: until this processor is dead, no other task can start in it.
                 processor.kill()
@@ -184,18 +212,21 @@ class Watch:
         if stop.reason == CANCEL:
             logger.info("cancel", extra={"task": held.task, "attempt": held.attempt, "answer": answer})
 
-    def _died(self, processor: Processor, held: Held, executing: Executing) -> None:
+    def _died(self, processor: Processor, held: Held, executing: Executing, above: Held | None) -> None:
+        """`above` is the task that lay on this one on the stack of the processor, which was running it meanwhile."""
         ran_ms = (clock_ns() - executing.started_at) // MILLISECOND
         logger.warning(
             "a processor died",
             extra={**self._facts(processor), "task": held.task, "attempt": held.attempt, "ran_ms": ran_ms},
         )
         how = describe_end(processor.exit_status)
-        stack = processor.crash_stack()
+        stack = processor.crash_stack() if above is None else ""
         text = (
             f"the processor that executed the task died: {how}; worker {self._place.worker} on host "
             f"{self._place.host}, pid {processor.pid}{stack and f'; its Python stack:{chr(10)}{stack}'}"
         )
+        if above is not None:
+            text += f"; the task was waiting meanwhile, and ran {above.name} ({above.task}) itself"
         self._past.note(held.task, held.attempt, FAILED)
         self._reports.failed(held, ProcessorDiedError, text, executing.started_at)
 

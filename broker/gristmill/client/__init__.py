@@ -19,6 +19,7 @@ courier.py     the I/O thread: its turns, and the reading of the inbox
 recovery.py    how a client registers, and comes back to its record after a loss
 executor.py    the client as an executor of `concurrent.futures`
 asynchronous.py  the client for programs with an event loop
+nested.py      a task that waits for tasks gives its slot up
 callbacks.py   the thread that calls users' callbacks
 awaiting.py    `await future`
 gathering.py   the values of several futures
@@ -32,12 +33,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gristmill.client.client import Client
     from gristmill.client.future import Future
+    from gristmill.client.nested import Waits
 
 __all__ = ["Client", "Future", "current"]
 
 current: tuple[str, int] | None = None
 """The task that this process executes at the moment, as (task id, attempt): a processor sets it around each task,
 and a client made meanwhile names it as its parent."""
+
+waits: Waits | None = None
+"""What this process does while a task waits for other tasks; None outside of processors."""
 
 
 def __getattr__(name: str) -> Any:

@@ -81,6 +81,8 @@ def tasks_body(
     lane: str,
     rows: Sequence[Future],
     index: dict[FunctionObject, int],
+    *,
+    priority: int = 0,
 ) -> bytes:
     """The JSON body of a `tasks` request (`messages.TasksMessage`)."""
     body: dict[str, Any] = {
@@ -92,6 +94,8 @@ def tasks_body(
         "functions": [(function.object_id, function.name) for function in index],
         "tasks": [row_of(future, index) for future in rows],
     }
+    if priority:
+        body["priority"] = priority
     if after := latest_dependency(rows, batch):
         body["after"] = after
     return orjson.dumps(body)

@@ -16,8 +16,10 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, InvalidStateError
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+import gristmill.client
 from gristmill.client import gate
 from gristmill.client.gate import Gate, NothingToLock
+from gristmill.client.nested import Waiters
 from gristmill.errors import SerializationError, TaskError
 from gristmill.protocol import payloads
 
@@ -127,7 +129,10 @@ class Future(concurrent.futures.Future[Any]):
                     if found is None:
                         if self._state is not RUNNING:
                             return gate.OPEN_GATE
-                        found = self._gate = Gate()
+                        found = Gate()
+                        if gristmill.client.waits is not None:  # inside a task
+                            found.waiters = Waiters(self)
+                        self._gate = found
             return found
 
         @property

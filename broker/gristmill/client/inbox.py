@@ -101,6 +101,8 @@ class Inbox:
             self._lost(message["tasks"], message.get("of", ()))
         elif kind == b"unknown":
             self._unknown(message["tasks"])
+        elif kind == b"claimed" and self.session.claims is not None:
+            self.session.claims.answer(message["claim"], message["fields"])
 
     def _outcomes(self, body: bytes) -> None:
         message = orjson.loads(body)

@@ -58,6 +58,8 @@ class Outbox:
     def __init__(self, keys: Keys, lane: str) -> None:
         self.keys = keys
         self.lane = lane
+        self.priority = 0
+        """Of tasks that name none; 0 outside of tasks."""
         self.client = ""
         self.functions = Functions()
         self.waiting: deque[Future] = deque()
@@ -234,7 +236,8 @@ class Outbox:
             function.last_batch = batch
             if upload or function.uploaded != self.registration:
                 self._upload_function(commands, function)
-        body = batches.tasks_body(self.client, self.registration, batch, self.lane, rows, index)
+        facts = (self.client, self.registration, batch, self.lane)
+        body = batches.tasks_body(*facts, rows, index, priority=self.priority)
         commands.append(pack(("XADD", self._submit_key, "*", "tasks", body)))
         return sum(map(len, commands[start:]))
 

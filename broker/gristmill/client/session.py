@@ -28,7 +28,9 @@ import sys
 import threading
 import time
 
+import gristmill.client
 from gristmill._version import __version__
+from gristmill.client import nested
 from gristmill.client.callbacks import Callbacks
 from gristmill.client.courier import BUSY, CLOSED, IDLE, LONE, Courier
 from gristmill.client.fetching import Fetcher
@@ -44,6 +46,7 @@ from gristmill.errors import (
     RedisRefusedError,
 )
 from gristmill.protocol.keys import Keys
+from gristmill.protocol.kinds import PRIORITY_LIMIT
 from gristmill.store.connection import Connection, ReplyError
 
 WAITING_TASKS = 20_000
@@ -78,6 +81,8 @@ class Session:
         self.lease_seconds = lease_seconds
         self.wait_when_full = wait_when_full
         self.parent = parent
+        self.claims = nested.Claims(self) if parent is not None else None
+        """What a task asks for in order to run it itself."""
         self.client_id = new_client_id()
         self.refusal: str | None = None
         """Why nothing can be submitted any more."""
@@ -90,6 +95,9 @@ class Session:
         """Tasks without an outcome, by number. Who takes one out settles it."""
         self.numbers = itertools.count()
         self.outbox = Outbox(self.keys, lane_of(None))
+        if parent is not None and gristmill.client.waits is not None:
+            # The deepest first: what a task waits for comes before what is like the task.
+            self.outbox.priority = min(gristmill.client.waits.priority_of(parent[0]) + 1, PRIORITY_LIMIT)
         self.inbox = Inbox(self)
         self.state = BUSY
         self.lock = threading.Lock()
@@ -285,11 +293,15 @@ class Session:
 
     def before_wait(self, future: Future, timeout: float | None) -> bool:
         """A thread is about to wait for a future. If it is the I/O thread, in a callback, it works on instead, and
-        the answer is True: it must not wait any more then, for nobody else would settle the future.
+        the answer is True: it must not wait any more then, for nobody else would settle the future. So it is inside a
+        task, which waits in its own way.
         """
         self.check_fork()
         if not self.courier.is_this_thread():
-            return False
+            if gristmill.client.waits is None:
+                return False
+            nested.wait_for(future, timeout)
+            return True
         if not self.courier.work_until(future.done, timeout) and self.stopping.is_set():
             self.inbox.end_all([future])
         return True

@@ -119,6 +119,10 @@ class Keys:
         """stream, group `processors`: one entry per task assigned to the worker, payload included."""
         return f"{self.prefix}worker:{worker}:tasks"
 
+    def worker_claimed(self, worker: str) -> str:
+        """set: tasks that tasks of the worker, which wait, have claimed to run them themselves: assigned, no entry."""
+        return f"{self.prefix}worker:{worker}:claimed"
+
     def worker_control(self, worker: str) -> str:
         """stream: what the worker is told: registered, unknown, cancel, give_back, drain, stop."""
         return f"{self.prefix}worker:{worker}:control"

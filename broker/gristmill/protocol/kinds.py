@@ -37,6 +37,8 @@ class Request(str, Enum):
     # stream `cancels`
     CANCEL = "cancel"
     KNOWN = "known"
+    SUSPENDED = "suspended"
+    CLAIM = "claim"
     RELEASE = "release"
     DISCONNECT = "disconnect"
     # stream `cancels`: what people order
@@ -65,6 +67,8 @@ STREAM_OF: dict[Request, str] = {
     Request.HELD: "results",
     Request.CANCEL: "cancels",
     Request.KNOWN: "cancels",
+    Request.SUSPENDED: "results",
+    Request.CLAIM: "cancels",
     Request.RELEASE: "cancels",
     Request.DISCONNECT: "cancels",
     Request.CANCEL_CLIENT: "cancels",
@@ -147,6 +151,8 @@ class Notice(str, Enum):
     LOST = "lost"
     """{"tasks": [numbers], "of": [numbers]}: of those that were asked for there is no record of these: their outcome is
     earlier in the inbox, or they were lost."""
+    CLAIMED = "claimed"
+    """{"claim": n, "fields": [names and values by turns] or null}: the call to run, as an entry has it, or none."""
     UNKNOWN = "unknown"
     """{"tasks": [numbers]}: a cancel named tasks nobody knows; their outcome is earlier in the inbox or expired."""
 

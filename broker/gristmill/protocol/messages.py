@@ -127,6 +127,8 @@ class TasksMessage(Message):
     """All batches up to this one must be applied first, since a task here depends on one there; 0 for none."""
     registration: int = 1
     """The registration to which the batch number belongs: one of an earlier registration is void."""
+    priority: int = Field(default=0, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)
+    """Of tasks that name none: inside a task, one more than that task's."""
 
 
 class CancelMessage(Message):
@@ -189,6 +191,18 @@ class KnownMessage(Message):
     """Numbers, 500 at most."""
 
 
+class ClaimMessage(Message):
+    """`claim`: a task that waits wants to run one of these itself, the first that has not started."""
+
+    client: str
+    worker: str
+    """Where the task waits."""
+    claim: int
+    """Comes back in the answer."""
+    tasks: list[str]
+    after: int = 0
+
+
 class ReleaseMessage(Message):
     """`release`: the client needs these objects no longer."""
 
@@ -239,6 +253,10 @@ class ProcessorFigures(BaseModel):
     task: str = ""
     function: str = ""
     running_ms: int = 0
+    waiting: bool = False
+    """Whether that task waits for another."""
+    parked: bool = False
+    """Whether it stands by for when a task waits."""
     cpu_percent: float = 0.0
     rss_bytes: int = 0
     tasks_done: int = 0
@@ -249,7 +267,11 @@ class BeatMessage(Message):
 
     worker: str
     processors_ready: int
-    """How many processors take tasks now; the worker's room follows it."""
+    """How many processors take tasks now, those counted too whose task waits; the worker's room follows it."""
+    suspended: int = 0
+    """How many processors have a task that waits for other tasks."""
+    suspensions: int = 0
+    """The running number of the last change of what waits: what is older than the record knows changes nothing."""
     oldest_running_ms: int = 0
     """How long the longest of the executing tasks has run."""
     cpu_percent: float = 0.0
@@ -309,6 +331,17 @@ class HeldMessage(Message):
     """(task, attempt, processor)."""
 
 
+class SuspendedMessage(Message):
+    """`suspended`: which tasks wait for other tasks, whenever that changes; the fields are those of a beat."""
+
+    worker: str
+    processors_ready: int
+    suspended: int
+    suspensions: int
+    waiting: list[str]
+    """Ids of the tasks that wait, those counted too whose processor runs a child of theirs meanwhile."""
+
+
 class DrainMessage(Message):
     """`drain`: the worker wants no more tasks; what is unread goes back at once."""
 
@@ -334,6 +367,8 @@ BODIES: dict[Request, type[Message]] = {
     Request.RETRY: RetryMessage,
     Request.ORDER_WORKER: OrderWorkerMessage,
     Request.PAUSE: PauseMessage,
+    Request.SUSPENDED: SuspendedMessage,
+    Request.CLAIM: ClaimMessage,
     Request.RELEASE: ReleaseMessage,
     Request.DISCONNECT: DisconnectMessage,
     Request.WORKER: WorkerMessage,

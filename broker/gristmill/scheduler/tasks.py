@@ -59,6 +59,8 @@ def controller(sweep_seconds: float) -> Controller:
             Request.CANCEL,
             Request.RETRY,
             Request.PAUSE,
+            Request.SUSPENDED,
+            Request.CLAIM,
         ),
         duties=(
             Duty("promote", sweep_seconds, promote),

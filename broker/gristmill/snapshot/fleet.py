@@ -171,7 +171,7 @@ def _worker(worker: str, record: dict[str, Any], outstanding: int, held: int, no
         concurrency=number(record.get("concurrency")),
         capabilities={name: number(values.get(name, -1)) for name in names},
         lanes=tuple(text(record.get("lanes")).split()),
-        processors_ready=ready,
+        processors_ready=ready - number(record.get("suspended")),
         room=room,
         queue_size=number(record.get("queue_size")),
         service_us=number(record.get("service_us")),
@@ -191,7 +191,7 @@ def _worker(worker: str, record: dict[str, Any], outstanding: int, held: int, no
         host_sent_bytes_per_s=number(beat.get("host_sent_bytes_per_s")),
         host_received_bytes_per_s=number(beat.get("host_received_bytes_per_s")),
         latency_ms=decimal(beat.get("latency_ms")),
-        suspended=number(beat.get("suspended")),
+        suspended=number(record.get("suspended")),
         processors_cpu_percent=sum(processor.cpu_percent for processor in processors),
         processors_rss_bytes=sum(processor.rss_bytes for processor in processors),
         itl="".join(str(int(bool(fact))) for fact in (ready, any(one.task for one in processors), free)),
@@ -211,6 +211,7 @@ def _processor(row: dict[str, Any]) -> Processor:
         rss_bytes=number(row.get("rss_bytes")),
         tasks_done=number(row.get("tasks_done")),
         suspended=bool(row.get("waiting")),
+        parked=bool(row.get("parked")),
     )
 
 

@@ -60,6 +60,8 @@ class Processor:
     tasks_done: int
     suspended: bool = False
     """Its task waits for a future, and has given its place to another."""
+    parked: bool = False
+    """Whether it stands by for when a task waits."""
 
 
 @dataclass(frozen=True)

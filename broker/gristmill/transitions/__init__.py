@@ -18,6 +18,8 @@ SCRIPT_OF: dict[Request, str] = {
     Request.HELD: "held",
     Request.CANCEL: "cancel",
     Request.KNOWN: "known",
+    Request.SUSPENDED: "suspend",
+    Request.CLAIM: "claim",
     Request.RELEASE: "release",
     Request.DISCONNECT: "disconnect_client",
     Request.CANCEL_CLIENT: "cancel_client",

@@ -1,5 +1,6 @@
 -- end_worker: one slice of moving on what a worker held that has left, or whose lease has ended.
--- Of a lost worker the oldest pending entry of each processor was executing: that one is charged with a death.
+-- Of a lost worker the oldest pending entry of each processor was executing: that one is charged with a death, unless
+-- its task waited for another.
 -- KEYS: prefix request
 -- ARGV: entry body
 -- RETURNS: applied duplicate early newer malformed
@@ -51,7 +52,8 @@ local function move_on(at, task, executing)
   end
   requeue(task, record, transition(to, 'SchedulerHasTask'), ',null,null,null,null,{"event":"WorkerDisconnect","deaths":' .. deaths .. '}')
 end
-local seen = {}
+local seen, waiting = {}, {}
+for task in string.gmatch(redis.call('HGET', key, 'waiting') or '', '%S+') do waiting[task] = true end
 if first and message.reason ~= 'left' then
   local pending = redis.pcall('XPENDING', tasks, 'processors', '-', '+', 1000)
   if not pending.err then
@@ -62,7 +64,7 @@ if first and message.reason ~= 'left' then
         local found = redis.call('XRANGE', tasks, item[1], item[1])[1]
         if found then
           seen[item[1]] = true
-          move_on(item[1], task_in(found), true)
+          move_on(item[1], task_in(found), not waiting[task_in(found)])
         end
       end
     end
@@ -71,8 +73,13 @@ end
 for _, found in ipairs(redis.call('XRANGE', tasks, '-', '+', 'COUNT', SLICE)) do
   if not seen[found[1]] then move_on(found[1], task_in(found), false) end
 end
+-- Claimed tasks have no entry; of those on one processor only the last was executing, the others waited.
+for _, task in ipairs(redis.call('SPOP', key_worker_claimed(id), SLICE)) do
+  local record = record_of(task)
+  if record and record.worker == id and string.find(record.entry, CLAIMED, 1, true) then move_on(record.entry, task, message.reason ~= 'left' and not waiting[task]) end
+end
 settle()
-if redis.call('XLEN', tasks) > 0 then
+if redis.call('XLEN', tasks) > 0 or redis.call('EXISTS', key_worker_claimed(id)) == 1 then
   redis.call('XADD', key_continued(), '*', 'end_worker', cjson.encode({ version = 1, worker = id, reason = message.reason }))
 else
   redis.call('DEL', tasks, key_worker_control(id))

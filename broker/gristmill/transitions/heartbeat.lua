@@ -6,13 +6,13 @@
 -- @include clock
 -- @include accept
 -- @include settle
--- @include room
+-- @include processors
 local message, word = decode()
 if not message then return word end
 if not is_id(message.worker) or not is_whole(message.processors_ready, 0, 1e5) then return refuse_entry('expected worker and processors_ready') end
 if not accept() then return 'duplicate' end
 local id = message.worker
-local facts = redis.call('HMGET', key_worker(id), 'lease_ms', 'gone', 'queue')
+local facts = redis.call('HMGET', key_worker(id), 'lease_ms', 'gone')
 local worker = worker_of(id)
 if not facts[1] or facts[2] or not worker or redis.pcall('XPENDING', worker.tasks, 'processors').err then
   redis.call('XADD', key_worker_control(id), '*', 'unknown', '{}')
@@ -24,18 +24,10 @@ redis.call('ZADD', key_workers(), observed_ms() + tonumber(facts[1]), id)
 redis.call('HSET', key_worker(id), 'seen', now, 'heartbeat', body)
 local processors = message.processors_ready
 local joined = worker.processors == 0 and processors > 0
-if processors ~= worker.processors then
-  worker.processors = processors
-  worker.room = processors > 0 and processors + tonumber(facts[3]) or 0
-  redis.call('HSET', key_worker(id), 'processors', processors, 'room', worker.room)
-  touch(worker)
-  shrink(worker, worker.room)
-else
-  shrink(worker, 2 * worker.room)
-end
+set_processors(worker, processors, message)
 -- What executes for long has not been measured yet: its age counts as service time.
 local oldest = tonumber(message.oldest_running_ms) or 0
-if processors > 0 and oldest * 1000 > QUEUE_US and tonumber(facts[3]) > 1 then set_room(worker, oldest * 1000, 10) end
+if processors > 0 and oldest * 1000 > QUEUE_US and worker.room > processors + 1 then set_room(worker, oldest * 1000, 10) end
 dispatch_worker(worker)
 if joined then balance_towards(worker) end
 settle()

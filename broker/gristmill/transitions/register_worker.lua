@@ -33,7 +33,7 @@ if redis.call('EXISTS', key) == 0 then
   for _, lane in ipairs(redis.call('HKEYS', key_lanes())) do
     if serves(offered, lane) then lanes[#lanes + 1] = lane end
   end
-  local fields = { 'concurrency', message.concurrency, 'queue_size', message.queue_size, 'lease_ms', message.lease_ms, 'capabilities', offered, 'capability_values', cjson.encode(message.capabilities), 'lanes', table.concat(lanes, ' '), 'processors', 0, 'queue', 1, 'room', 0, 'service_us', -1, 'registered', now, 'seen', now }
+  local fields = { 'concurrency', message.concurrency, 'queue_size', message.queue_size, 'queue_limit', message.queue_size, 'lease_ms', message.lease_ms, 'capabilities', offered, 'capability_values', cjson.encode(message.capabilities), 'lanes', table.concat(lanes, ' '), 'processors', 0, 'queue', 1, 'room', 0, 'service_us', -1, 'registered', now, 'seen', now }
   if redis.call('HEXISTS', key_namespace_facts(), 'paused') == 1 then
     fields[#fields + 1] = 'draining'
     fields[#fields + 1] = 'paused'

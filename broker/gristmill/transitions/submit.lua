@@ -129,17 +129,19 @@ local function option(options, name, least, most)
   if not is_whole(value, least, most) then error('expected ' .. name .. ' to be a whole number from ' .. least .. ' to ' .. most, 0) end
   return value
 end
+-- What a task submits runs before its like: the deepest first.
+local usual = is_whole(message.priority, -1000, 1000) and message.priority or 0
 local function check(row)
   if type(row) ~= 'table' then error('expected a row', 0) end
   local number, called, call, options = row[1], functions[(tonumber(row[2]) or -1) + 1], row[3], row[4]
   if not is_whole(number, 0, 9999999999) then error('expected a task number', 0) end
   if not called then error('expected an index into functions', 0) end
-  local task = { number = number, id = client .. '.' .. string.format('%07d', number), called = called, lane = message.lane, priority = 0 }
+  local task = { number = number, id = client .. '.' .. string.format('%07d', number), called = called, lane = message.lane, priority = usual }
   if type(call) == 'string' then task.call = call end
   if type(options) == 'table' then
     if options.lane and not is_lane(options.lane) then error('expected a lane of capability names', 0) end
     task.lane = lane_asked(options.lane)
-    task.priority = option(options, 'priority', -1000, 1000) or 0
+    task.priority = option(options, 'priority', -1000, 1000) or usual
     if options.object then
       if not is_object(options.object) then error('expected an object id', 0) end
       task.object, task.size = options.object, option(options, 'size', 0, 1e14) or 0

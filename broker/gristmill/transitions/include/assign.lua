@@ -15,6 +15,10 @@ local function extra_fields(id, record)
     fields[#fields + 1] = 'options'
     fields[#fields + 1] = record.options
   end
+  if record.priority then
+    fields[#fields + 1] = 'priority'
+    fields[#fields + 1] = record.priority
+  end
   if record.needs then
     local needs, values = {}, {}
     for dependency in string.gmatch(record.needs, '%S+') do needs[#needs + 1] = dependency end
@@ -48,8 +52,8 @@ local function assign(worker, id)
   if not to then return end
   local record = { ['function'] = facts[2], call = facts[3], more = facts[6] }
   if record.more then
-    local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'size', 'options', 'needs')
-    record.payload, record.object, record.size, record.options, record.needs = more[1], more[2], more[3], more[4], more[5]
+    local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'size', 'options', 'needs', 'priority')
+    record.payload, record.object, record.size, record.options, record.needs, record.priority = more[1], more[2], more[3], more[4], more[5], more[6]
   end
   local attempt = string.format('%d', (facts[5] or 0) + 1)
   local at = add_entry(worker, id, record, attempt)

@@ -13,7 +13,7 @@ local function cancel_task(id, reason)
     redis.call('ZREM', key_ready(string.match(redis.call('HGET', key_task(id), 'place'), '^%S+')), id)
     redis.call('ZREM', key_delayed(), id)
     finish(id, record, to, { error = reason })
-  elseif is_unread(record.worker, record.entry) then
+  elseif not string.find(record.entry, CLAIMED, 1, true) and is_unread(record.worker, record.entry) then
     free_entry(record.worker, record.entry)
     finish(id, record, transition(to, 'CancelConfirmCanceled'), { error = reason })
   else

@@ -52,6 +52,7 @@ local function finish(id, record, to, outcome)
   if more[1] then doomed[#doomed + 1] = key_payload(id) end
   if more[2] then free_object(more[2]) end
   end_nested(more[5])
+  if record.entry and string.find(record.entry, CLAIMED, 1, true) then redis.call('SREM', key_worker_claimed(record.worker), id) end
   if more[3] then
     for dependency in string.gmatch(more[3], '%S+') do
       redis.call('SREM', key_dependents(dependency), id)

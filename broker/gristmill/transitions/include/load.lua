@@ -6,9 +6,9 @@ local loaded = {}
 local function worker_of(id)
   local worker = loaded[id]
   if worker == nil then
-    local facts = redis.call('HMGET', key_worker(id), 'processors', 'room', 'lanes', 'draining', 'gone', 'queue', 'queue_size', 'service_us')
+    local facts = redis.call('HMGET', key_worker(id), 'processors', 'room', 'lanes', 'draining', 'gone', 'queue', 'queue_limit', 'service_us')
     if facts[1] then
-      worker = { id = id, processors = tonumber(facts[1]), room = tonumber(facts[2]), lanes = {}, open = not facts[4] and not facts[5], gone = facts[5], queue = tonumber(facts[6]), queue_size = tonumber(facts[7]), service_us = tonumber(facts[8]), tasks = key_worker_tasks(id) }
+      worker = { id = id, processors = tonumber(facts[1]), room = tonumber(facts[2]), lanes = {}, open = not facts[4] and not facts[5], gone = facts[5], queue = tonumber(facts[6]), queue_limit = tonumber(facts[7] or 1000), service_us = tonumber(facts[8]), tasks = key_worker_tasks(id) }
       for lane in string.gmatch(facts[3] or '', '%S+') do worker.lanes[#worker.lanes + 1] = lane end
       worker.outstanding = redis.call('XLEN', worker.tasks)
     else

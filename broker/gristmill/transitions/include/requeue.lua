@@ -1,6 +1,7 @@
 -- requeue: an assigned task goes back to its lane, to its old place.
 -- @include changes
 -- @include lane
+-- @include record
 local PRIORITY_STEP = 4398046511104
 local waiting_lanes = {}
 local function enqueue(id)
@@ -17,6 +18,7 @@ local function end_nested(nested)
   end
 end
 local function unassign(id, record, to)
+  if record.entry and string.find(record.entry, CLAIMED, 1, true) then redis.call('SREM', key_worker_claimed(record.worker), id) end
   end_nested(redis.call('HGET', key_task(id), 'nested'))
   redis.call('HSET', key_task(id), 'state', to, 'attempt', record.attempt)
   redis.call('HDEL', key_task(id), 'assignment', 'request', 'nested')

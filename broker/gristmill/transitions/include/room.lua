@@ -1,5 +1,6 @@
 -- room: how many tasks a worker may have outstanding: one per processor, and a queue of about 0.2 s of its measured
--- service time, from 1 to --queue-size. The queue at most doubles with each batch of outcomes, and shrinks at once;
+-- service time, from 1 to --queue-size (`queue_limit`; 0 while tasks wait for tasks, see `processors`). The queue at
+-- most doubles with each batch of outcomes, and shrinks at once;
 -- what is unread beyond twice the room then goes back to its lane (twice, so that tasks of changing length do not go
 -- to and fro). So long tasks stay in `ready`, where priority and balance reach them, and short ones flow in bulk.
 -- @include unread
@@ -17,7 +18,7 @@ local function set_room(worker, mean_us, tasks)
   local changed = mean_us > CHANGE_US and mean_us > CHANGE * service
   if service < 0 or changed then service = mean_us else service = service + (mean_us - service) * tasks / (tasks + MEMORY_TASKS) end
   local wanted = math.floor(QUEUE_US / math.max(service, 1) * worker.processors)
-  wanted = math.max(1, math.min(wanted, worker.queue * 2, worker.queue_size))
+  wanted = math.min(math.max(1, math.min(wanted, worker.queue * 2)), worker.queue_limit)
   service = math.floor(service)
   local room = worker.processors + wanted
   redis.call('HSET', key_worker(worker.id), 'queue', wanted, 'service_us', service, 'room', room)

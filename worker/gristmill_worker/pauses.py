@@ -1,0 +1,138 @@
+"""While a task waits for other tasks: its processor gives the slot up, and takes part in their running if it must.
+
+The client calls `pause` in the thread that waits (`gristmill.client.waits`). The word WAITING in the board tells the
+agent, which has another processor take the slot. What was finished before goes out at once: somebody may wait for it.
+
+When no other processor can take it (the word ALONE), the main thread runs children of its task itself: the client
+claims one that has not started, and it runs on the stack of the waiting task, as a function that this one calls would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from gristmill_worker.board import ALONE, WAITING, ProcessorBoard
+from gristmill_worker.interrupts import Interrupts
+from gristmill_worker.link import Link, unpack_entry
+from gristmill_worker.stack import MOST_CLAIMED, ProcessorStack
+
+if TYPE_CHECKING:
+    from gristmill.client.nested import Pause
+
+FIRST_SECONDS, LONGEST_SECONDS = 0.001, 0.1
+"""A waiting main thread looks this often whether it is alone: often at first, then twice as long each time."""
+
+_USUAL_FRAMES = sys.getrecursionlimit()
+
+
+class Runner(Protocol):
+    """The processor."""
+
+    def run_claimed(self, fields: dict[bytes, bytes], stack: ProcessorStack) -> None:
+        """Run a task on top of the one that waits."""
+
+    def priority_of(self, task: str) -> int:
+        """The priority of a task that executes here."""
+
+
+class Pauses:
+    """Of one processor; made in its main thread."""
+
+    def __init__(
+        self,
+        board: ProcessorBoard,
+        link: Link,
+        interrupts: Interrupts,
+        wake_agent: Callable[[], None],
+        worker: str,
+        runner: Runner,
+    ) -> None:
+        self.worker = worker
+        self._words = board.words
+        self._link = link
+        self._interrupts = interrupts
+        self._wake_agent = wake_agent
+        self._runner = runner
+        self.priority_of = runner.priority_of
+        self._stack = ProcessorStack(board)
+        self._main = threading.get_ident()
+        self._lock = threading.Lock()
+        self._threads = 0
+
+    def pause(self, pause: Pause, timeout: float | None) -> bool:
+        """Wait, and say that the task waits; answers whether what was waited for has come."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        start = self._stack.top_start()
+        is_main = threading.get_ident() == self._main
+        if is_main:
+            self._link.flush()  # only this thread may use the processor's connection
+        self._enter(start)
+        try:
+            seconds = FIRST_SECONDS
+            while not pause.is_set():
+                left = LONGEST_SECONDS if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                if is_main and self._take_part(pause, start):
+                    seconds = FIRST_SECONDS
+                    continue
+                pause.sleep(min(left, seconds))
+                seconds = min(2 * seconds, LONGEST_SECONDS)
+            return True
+        finally:
+            self._leave(start)
+            if is_main:
+                pause.end_claims()
+
+    def _take_part(self, pause: Pause, start: int) -> bool:
+        """Run a child if there is one to be run here; answers whether one was."""
+        call = pause.take_call()
+        if call is None:
+            if self._words[ALONE] and self._interrupts.running:
+                if self._stack.height >= MOST_CLAIMED:
+                    raise RecursionError(
+                        f"tasks wait for tasks that wait for tasks, {MOST_CLAIMED} deep in one processor, and no other "
+                        "is free: start more workers, raise max_processors, or nest less deeply"
+                    )
+                pause.claim(self.worker)
+            return False
+        self._leave(start)
+        try:
+            self._runner.run_claimed(unpack_entry(call), self._stack)
+        finally:
+            self._enter(start)
+        return True
+
+    def _enter(self, start: int) -> None:
+        with self._lock:
+            self._threads += 1
+            if self._words[WAITING] != start:
+                self._words[WAITING] = start
+                self._wake_agent()
+
+    def _leave(self, start: int) -> None:
+        with self._lock:
+            self._threads -= 1
+            if self._words[WAITING] == start:
+                self._words[WAITING] = 0
+                self._wake_agent()
+
+
+@contextlib.contextmanager
+def frames_for_one_more() -> Iterator[None]:
+    """A claimed task may call as deeply as any other, although it lies on the frames of those that wait."""
+    before, used = sys.getrecursionlimit(), 0
+    frame = sys._getframe()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        used += 1
+    sys.setrecursionlimit(max(before, used + _USUAL_FRAMES))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(RecursionError):
+            sys.setrecursionlimit(before)
