@@ -368,6 +368,9 @@ def _objects(picture: Picture) -> Iterator[str]:
         for holder in holders:
             if holder not in picture.clients and holder not in picture.records:
                 yield f"object {thing} is held by {holder}, which is not there"
+    for thing in picture.database.zset(picture.keys.objects()):
+        if (thing,) not in picture.ids["object"]:
+            yield f"objects lists {thing}, which is not there"
     for client, objects in picture.client_objects.items():
         for thing in objects:
             if client not in picture.holders.get(thing, set()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gristmill.protocol.kinds import Request
-from support.driver import Driver, PlayedClient
+from support.driver import CALL, Driver, PlayedClient
 
 
 @pytest.fixture
@@ -70,3 +70,15 @@ def test_an_id_that_is_none_is_passed_over(driver: Driver, client: PlayedClient,
 
     assert driver.request(Request.RELEASE, body) == "applied"
     assert not driver.database.exists(driver.keys.object(client.function))
+
+
+def test_what_is_held_is_listed_by_size_until_it_is_released(driver: Driver) -> None:
+    client = driver.client()
+    called = client.object("f8", b"x" * (1 << 20), b"y" * 1234)
+    client.submit([1, 0, CALL], functions=[[called, "f"]])
+    assert driver.database.zset(driver.keys.objects())[called] == (1 << 20) + 1234
+
+    client.cancel(1)
+    client.release(called)
+
+    assert called not in driver.database.zset(driver.keys.objects())

@@ -45,6 +45,7 @@ PINNED = {
     "object": "object:<object_id>",
     "object_chunk": "object:<object_id>:<chunk>",
     "holders": "holders:<object_id>",
+    "objects": "objects",
     "schedulers": "schedulers",
     "scheduler": "scheduler:<scheduler>",
     "lease": "lease:<duty>",

@@ -148,9 +148,7 @@ def test_a_function_that_cannot_be_loaded_fails_the_chunk(run: Callable[..., Out
     assert isinstance(load_failure(outcome.data), DeserializationError)
 
 
-def test_after_a_long_item_the_others_are_left(
-    board: ProcessorBoard, clock: list[int]
-) -> None:
+def test_after_a_long_item_the_others_are_left(board: ProcessorBoard, clock: list[int]) -> None:
     former = signal.getsignal(signal.SIGINT)
 
     def take(nanoseconds: int) -> None:
@@ -161,7 +159,9 @@ def test_after_a_long_item_the_others_are_left(
     try:
         items = dump_columns([(0, SLICE_NS, 1, 0, 0)])
         outcome = outcome_of(
-            execute_chunk(function, b"name", items, board.start(0, 1), Interrupts(board), Place("host|1|w|abcd", "host"))
+            execute_chunk(
+                function, b"name", items, board.start(0, 1), Interrupts(board), Place("host|1|w|abcd", "host")
+            )
         )
     finally:
         signal.signal(signal.SIGINT, former)

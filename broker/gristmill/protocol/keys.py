@@ -163,6 +163,10 @@ class Keys:
         """set: the clients and tasks that still need the object."""
         return f"{self.prefix}holders:{object_id}"
 
+    def objects(self) -> str:
+        """sorted set by size (bytes): objects that are held, for people."""
+        return f"{self.prefix}objects"
+
     def schedulers(self) -> str:
         """sorted set by last report (Redis clock, ms): scheduler replicas."""
         return f"{self.prefix}schedulers"

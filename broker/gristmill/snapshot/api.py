@@ -29,6 +29,7 @@ from gristmill.snapshot.health import (
     with_missing,
 )
 from gristmill.snapshot.history import Happened, read_happened
+from gristmill.snapshot.objects import read_objects
 from gristmill.snapshot.reading import REPLY_TIMEOUT_SECONDS, Command, Reader, Reading, sure, text, together
 from gristmill.snapshot.records import (
     Alert,
@@ -37,16 +38,19 @@ from gristmill.snapshot.records import (
     Fleet,
     Intake,
     Lane,
+    ObjectList,
     Order,
     Overview,
     Pulse,
     RedisFacts,
+    RedisPicture,
     Scheduler,
     TaskDetail,
     TaskList,
     Worker,
     WorkerPage,
 )
+from gristmill.snapshot.server import read_server
 from gristmill.snapshot.tasks import read_newest_tasks, read_task
 
 
@@ -173,6 +177,16 @@ class Snapshot:
         """The state that the record of each task names; empty for one without a record."""
         replies = self._reader.round_trip([("HGET", self.keys.task(task), "state") for task in tasks])
         return {task: text(sure(reply)) for task, reply in zip(tasks, replies, strict=True)}
+
+    def objects(self) -> ObjectList:
+        """The 500 largest objects."""
+        found: ObjectList = self._one(read_objects(self.keys))
+        return found
+
+    def server(self) -> RedisPicture:
+        """Redis itself: facts, memory, persistence, and the length and pending entries of each stream."""
+        found: RedisPicture = self._one(read_server(self.keys))
+        return found
 
     def lanes(self) -> tuple[Lane, ...]:
         """Lanes with tasks that wait, with the missing capability where no worker serves them."""

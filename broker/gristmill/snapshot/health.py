@@ -151,7 +151,17 @@ def _without_workers(lane: Lane, had: list[set[str]]) -> Lane:
 def read_redis(keys: Keys) -> Reading[RedisFacts]:
     """The server's own facts; what it may not tell us (INFO can be forbidden) stays empty."""
     (reply,) = yield [("INFO",)]
-    info = dict(line.partition(":")[::2] for line in text(or_else(reply, "", "NOPERM", "ERR")).splitlines())
+    return redis_facts(info_of(reply))
+
+
+def info_of(reply: Any) -> dict[str, str]:
+    """The fields of INFO; none where it is forbidden."""
+    lines = text(or_else(reply, "", "NOPERM", "ERR")).splitlines()
+    return {name: value[:LONGEST_TEXT] for name, _, value in (line.partition(":") for line in lines) if value}
+
+
+def redis_facts(info: dict[str, str]) -> RedisFacts:
+    """What matters to us of the fields of INFO. Pure."""
     problems = []
     if info.get("aof_last_write_status", "ok") != "ok":
         problems.append("the append-only file could not be written")

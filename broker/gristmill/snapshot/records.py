@@ -299,6 +299,28 @@ class RedisFacts:
 
 
 @dataclass(frozen=True)
+class StreamFacts:
+    """One of the namespace's streams that no single worker or client owns."""
+
+    name: str
+    length: int
+    pending: int | None
+    """Entries that a reader was given and has not applied; None for a stream without a group."""
+    sentence: str
+
+
+@dataclass(frozen=True)
+class RedisPicture:
+    """Redis itself, as INFO tells it, and our streams in it."""
+
+    now: int
+    facts: RedisFacts
+    info: dict[str, dict[str, str]]
+    """Section to field to value, only what people look for."""
+    streams: tuple[StreamFacts, ...]
+
+
+@dataclass(frozen=True)
 class Alert:
     """Something that a person should know, and what to do about it."""
 
@@ -307,6 +329,29 @@ class Alert:
     code: str
     text: str
     remedy: str = ""
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """One object in Redis."""
+
+    object: str
+    kind: str
+    """function, call, result or value."""
+    size_bytes: int
+    client: str
+    holders: int
+    """Clients and tasks that need it; 0 for a call, which belongs to its task."""
+
+
+@dataclass(frozen=True)
+class ObjectList:
+    """The largest objects."""
+
+    rows: tuple[StoredObject, ...]
+    total: int
+    bytes_shown: int
+    """Of the rows together."""
 
 
 @dataclass(frozen=True)

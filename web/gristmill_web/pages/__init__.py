@@ -3,8 +3,30 @@
 from __future__ import annotations
 
 from gristmill_web.frame import Page
-from gristmill_web.pages import audit, clients, events, machines, overview, processors, task, tasks
+from gristmill_web.pages import (
+    audit,
+    clients,
+    events,
+    machines,
+    objects,
+    overview,
+    processors,
+    redis,
+    schedulers,
+    task,
+    tasks,
+)
 
 PAGES: tuple[Page, ...] = (
-    overview.PAGE, tasks.PAGE, task.PAGE, processors.PAGE, machines.PAGE, clients.PAGE, events.PAGE, audit.PAGE,
-)  # fmt: skip
+    overview.PAGE,
+    tasks.PAGE,
+    task.PAGE,
+    processors.PAGE,
+    machines.PAGE,
+    clients.PAGE,
+    objects.PAGE,
+    events.PAGE,
+    schedulers.PAGE,
+    redis.PAGE,
+    audit.PAGE,
+)

@@ -1,5 +1,6 @@
 -- objects: large strings with holders. The script that accepts the first mention takes the lifetime off;
 -- the script that removes the last holder frees the object. An id ends in the number of its chunks.
+local CHUNK_BYTES = 1048576
 local function each_chunk(object, visit)
   local chunks = tonumber(string.match(object, '%-(%d+)$') or '1')
   visit(key_object(object))
@@ -8,6 +9,7 @@ end
 local function free_object(object)
   each_chunk(object, function(key) redis.call('UNLINK', key) end)
   redis.call('DEL', key_holders(object))
+  redis.call('ZREM', key_objects(), object)
 end
 local function has_object(object)
   local whole = true
@@ -17,7 +19,12 @@ end
 -- Makes the object permanent. Answers false when a part of it is gone; what is left of it then expires.
 local function keep_object(object)
   if not has_object(object) then return false end
-  each_chunk(object, function(key) redis.call('PERSIST', key) end)
+  local last
+  each_chunk(object, function(key)
+    redis.call('PERSIST', key)
+    last = key
+  end)
+  redis.call('ZADD', key_objects(), (tonumber(string.match(object, '%-(%d+)$') or '1') - 1) * CHUNK_BYTES + redis.call('STRLEN', last), object)
   return true
 end
 local function hold_object(object, holder)
