@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gristmill import Client, LocalCluster, ProcessorDiedError, WorkerDiedError
+from gristmill import Client, GristmillError, LocalCluster, ProcessorDiedError, WorkerDiedError
 from support import tasks
 from support.database import Database
 from support.waiting import wait_until
@@ -117,6 +117,52 @@ def test_a_task_that_kills_every_worker_is_given_up_by_name(start_cluster: Start
         assert client.submit(abs, -1).result(timeout=30) == 1
     dead = [program for program in cluster.workers if program.poll() is not None]
     assert len(dead) == 3
+
+
+def test_a_task_beside_one_that_kills_every_worker_is_not_given_up_with_it(
+    start_cluster: Starter, database: Database, tmp_path: Path
+) -> None:
+    def kill_worker_when(path: str) -> None:
+        import os
+        import signal
+        import time
+
+        while not os.path.exists(path):
+            time.sleep(0.005)
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+
+    def work(started: str, gate: str) -> str:
+        import time
+
+        tasks.wait_for_file(started, gate)
+        time.sleep(1)
+        return "the value"
+
+    def add_doomed_worker() -> None:
+        with contextlib.suppress(GristmillError):  # it may be killed before anybody has seen that it is ready
+            cluster.add_worker(**options)
+
+    started, gate = tmp_path / "started", tmp_path / "gate"
+    options = {"worker_lease_seconds": 2.0, "concurrency": 2}
+    cluster = start_cluster(workers=1, worker_options=options)
+    with Client(cluster) as client:
+        innocent = client.submit(work, str(started), str(gate))
+        killer = client.submit(kill_worker_when, str(started))
+        record = cluster.keys.task(innocent.task_id)
+        for deaths in ("1", "2"):
+            wait_until(lambda: database.hash(record).get("deaths") == deaths, f"{deaths} workers died", timeout=30)  # noqa: B023
+            started.unlink()
+            if deaths == "1":
+                add_doomed_worker()
+        gate.touch()
+        for _ in range(2):
+            add_doomed_worker()
+
+        assert innocent.result(timeout=60) == "the value"
+        error = killer.exception(timeout=60)
+        assert isinstance(error, WorkerDiedError)
+        assert "3 workers" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gristmill.protocol.kinds import Request
-from support.driver import CALL, Driver, numbers
+from support.driver import CALL, LANE, Driver, numbers
 from support.waiting import wait_until
 
 
@@ -35,6 +35,7 @@ def test_after_its_last_death_the_task_fails_and_says_why(driver: Driver) -> Non
     client.submit(1)
     for _ in range(3):
         worker = driver.worker(1)
+        driver.duty("run_alone", LANE)
         worker.read()
         worker.lose()
 

@@ -399,4 +399,11 @@ def test_the_walk_knows_every_request_but_those_that_only_scripts_write() -> Non
         Request.END_CLIENT,
         Request.END_WORKER,
         Request.RESOLVE,
+        # After a loss of Redis's history, or by people: their tests are their own.
+        Request.HELD,
+        Request.KNOWN,
+        Request.CANCEL_CLIENT,
+        Request.ORDER_WORKER,
+        Request.PAUSE,
+        Request.RETRY,
     }

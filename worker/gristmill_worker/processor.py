@@ -64,6 +64,8 @@ GROWTH = 4
 SHORT_NS = 1_000_000
 """A function that takes longer on average may keep finished outcomes waiting: they are sent before it starts."""
 FLUSH_BYTES = 96 * 1024
+SUSPECT = b'"suspect":true'
+"""In the options of a task that a processor had read when its worker died: nothing finished may wait behind it."""
 NAME_CHARACTERS = 100
 RUN_BYTES = 1000
 _PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -89,6 +91,8 @@ class Processor:
         self._count = 1
         self._duration = MeanDuration()
         self._peak = 0
+        self._flush_bytes = FLUSH_BYTES
+        """More bytes of outcomes than these are sent before the next task starts."""
         self._forked = False
         self._entries: list[Entry] = []
         """The batch that is being run."""
@@ -157,6 +161,8 @@ class Processor:
             options = fields.get(b"options")
             if options is not None:
                 watch = True
+                if SUSPECT in options:
+                    self._flush_bytes = -1
             name = self._names.get(fields[b"name"]) or self._name(fields[b"name"])
             rows.append(row_text(fields[b"task"], fields[b"attempt"], entry, name, _run_text(options)))
         self.board.hold(rows)
@@ -178,7 +184,7 @@ class Processor:
             if board.taken(index):
                 continue
             function = self._functions.get(fields[b"function"])
-            if not _is_short(function) or board.unsent_bytes() > FLUSH_BYTES:
+            if not _is_short(function) or board.unsent_bytes() > self._flush_bytes:
                 self._link.flush()
             now = clock_ns()
             if now > words[FRESH_UNTIL]:
@@ -204,6 +210,7 @@ class Processor:
                 continue
             self._note_duration(fields[b"function"], duration)
             self._finish(fields, outcome, duration, cpu)
+        self._flush_bytes = FLUSH_BYTES
         self._count = max(
             1, min(MOST_TASKS, self._count * GROWTH, int(PREFETCH_NS / (self._duration.mean_ns or PREFETCH_NS)))
         )

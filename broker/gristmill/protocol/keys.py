@@ -100,12 +100,16 @@ class Keys:
         return f"{self.prefix}lanes"
 
     def ready(self, lane: str) -> str:
-        """sorted set by priority, then order: tasks of the lane that wait for a worker."""
+        """sorted set by priority, then order: tasks of the lane that wait for a worker; suspects in `<lane>!`."""
         return f"{self.prefix}ready:{lane}"
 
     def load(self, lane: str) -> str:
         """sorted set by outstanding tasks per processor: workers able to serve it; a full one 1,000,000 higher."""
         return f"{self.prefix}load:{lane}"
+
+    def alone(self) -> str:
+        """hash: workers kept free for a suspect task, or running one: its lane, and its id or `-`."""
+        return f"{self.prefix}alone"
 
     def workers(self) -> str:
         """sorted set by lease end (observed clock, ms): workers that are alive."""

@@ -36,6 +36,7 @@ from gristmill.scheduler import (
     leases,
     objects,
     scaling,
+    suspects,
     tasks,
     workers,
 )
@@ -62,6 +63,7 @@ def controllers(settings: SchedulerSettings) -> list[Controller]:
         graphs.controller(),
         tasks.controller(settings.sweep_seconds),
         workers.controller(),
+        suspects.controller(settings.sweep_seconds),
         leases.controller(settings.sweep_seconds),
         balance.controller(),
         information.controller(),

@@ -55,6 +55,7 @@ DUTIES = (
     "check_objects",
     "check_leftovers",
     "recount",
+    "run_alone",
 )
 """Scripts that no request asks for."""
 

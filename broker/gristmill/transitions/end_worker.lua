@@ -1,6 +1,7 @@
 -- end_worker: one slice of moving on what a worker held that has left, or whose lease has ended.
 -- Of a lost worker the oldest pending entry of each processor was executing: that one is charged with a death, unless
--- its task waited for another.
+-- its task waited for another. What else the processors had read may be the true culprit: all of it is marked, so that
+-- next time the oldest entry is.
 -- KEYS: prefix request
 -- ARGV: entry body
 -- RETURNS: applied duplicate early newer malformed
@@ -34,6 +35,25 @@ if worker then
   worker.open, worker.room, worker.processors = false, 0, 0
   touch(worker)
 end
+-- What is known of the end, for the error of a task that has no deaths left.
+local function story(task)
+  local facts = redis.call('HMGET', key, 'host', 'pid', 'seen', 'heartbeat')
+  local text = id
+  if facts[1] then text = text .. ' on host ' .. facts[1] .. ' (pid ' .. facts[2] .. '), not heard for ' .. string.format('%.1f', (now - (facts[3] or now)) / 1000) .. ' s' end
+  local readable, beat = pcall(cjson.decode, facts[4] or '')
+  if not readable or type(beat) ~= 'table' then return text end
+  for _, processor in ipairs(type(beat.processors) == 'table' and beat.processors or {}) do
+    if type(processor) == 'table' and processor.task == task and type(processor.rss_bytes) == 'number' then text = text .. string.format('; its processor used %.0f MiB of memory', processor.rss_bytes / 1048576) end
+  end
+  if type(beat.host_memory_percent) == 'number' then text = text .. string.format('; the host had %.0f %% of its memory in use', beat.host_memory_percent) end
+  return text
+end
+local read = message.reason ~= 'left' and last_delivered(tasks) or '0-0'
+local function was_read(at)
+  local ms, sequence = string.match(at, '^(%d+)-(%d+)$')
+  local last_ms, last_sequence = string.match(read, '^(%d+)-(%d+)$')
+  return tonumber(ms) < tonumber(last_ms) or (ms == last_ms and tonumber(sequence) <= tonumber(last_sequence))
+end
 local function move_on(at, task, executing)
   free_entry(id, at)
   local record = record_of(task)
@@ -46,10 +66,11 @@ local function move_on(at, task, executing)
     deaths = redis.call('HINCRBY', key_task(task), 'deaths', 1)
     local most = tonumber(redis.call('HGET', key_task(task), 'max_deaths') or DEFAULT_MAX_DEATHS)
     if deaths >= most then
-      local text = 'executing it has ended with the loss of ' .. deaths .. ' workers; the last was ' .. id
+      local text = 'executing it has ended with the loss of ' .. deaths .. ' workers; the last was ' .. story(task)
       return finish(task, record, transition(to, 'SchedulerHasNoTask'), { payload = cjson.encode({ error = 'WorkerDiedError', message = text }), error = cjson.encode(text) })
     end
   end
+  if was_read(at) then redis.call('HSET', key_task(task), 'suspect', 1, 'more', 1) end
   requeue(task, record, transition(to, 'SchedulerHasTask'), ',null,null,null,null,{"event":"WorkerDisconnect","deaths":' .. deaths .. '}')
 end
 local seen, waiting = {}, {}

@@ -4,7 +4,7 @@
 -- ARGV: lane order
 -- RETURNS: retired kept
 -- @include load
-if redis.call('HGET', key_lanes(), lane) ~= order or redis.call('EXISTS', key_ready(lane)) == 1 then return 'kept' end
+if redis.call('HGET', key_lanes(), lane) ~= order or redis.call('EXISTS', key_ready(lane), key_ready(lane .. '!')) > 0 then return 'kept' end
 for _, id in ipairs(redis.call('ZRANGE', key_workers(), 0, -1)) do
   local worker = worker_of(id)
   if worker then

@@ -11,6 +11,10 @@ local function extra_fields(id, record)
   elseif record.object then
     fields[1], fields[2], fields[3], fields[4] = 'object', record.object, 'size', record.size
   end
+  if record.suspect then
+    -- What is finished is sent before it starts, so that the oldest entry of a dead worker is the culprit.
+    record.options = '{"suspect":true' .. (record.options and #record.options > 2 and ',' .. string.sub(record.options, 2) or '}')
+  end
   if record.options then
     fields[#fields + 1] = 'options'
     fields[#fields + 1] = record.options
@@ -52,8 +56,8 @@ local function assign(worker, id)
   if not to then return end
   local record = { ['function'] = facts[2], call = facts[3], more = facts[6] }
   if record.more then
-    local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'size', 'options', 'needs', 'priority')
-    record.payload, record.object, record.size, record.options, record.needs, record.priority = more[1], more[2], more[3], more[4], more[5], more[6]
+    local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'size', 'options', 'needs', 'priority', 'suspect')
+    record.payload, record.object, record.size, record.options, record.needs, record.priority, record.suspect = more[1], more[2], more[3], more[4], more[5], more[6], more[7]
   end
   local attempt = string.format('%d', (facts[5] or 0) + 1)
   local at = add_entry(worker, id, record, attempt)

@@ -10,7 +10,8 @@ local function cancel_task(id, reason)
   local to = transition(state, 'TaskCancel')
   if not to then return true end
   if state == 'inactive' then
-    redis.call('ZREM', key_ready(string.match(redis.call('HGET', key_task(id), 'place'), '^%S+')), id)
+    local lane = string.match(redis.call('HGET', key_task(id), 'place'), '^%S+')
+    if redis.call('ZREM', key_ready(lane), id) == 0 then redis.call('ZREM', key_ready(lane .. '!'), id) end
     redis.call('ZREM', key_delayed(), id)
     finish(id, record, to, { error = reason })
   elseif not string.find(record.entry, CLAIMED, 1, true) and is_unread(record.worker, record.entry) then

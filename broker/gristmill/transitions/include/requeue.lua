@@ -5,11 +5,14 @@
 local PRIORITY_STEP = 4398046511104
 local waiting_lanes = {}
 local function enqueue(id)
-  local facts = redis.call('HMGET', key_task(id), 'place', 'priority')
+  local facts = redis.call('HMGET', key_task(id), 'place', 'priority', 'deaths')
   local lane, order = string.match(facts[1], '^(%S+) (%d+)$')
-  redis.call('ZADD', key_ready(lane), order - (facts[2] or 0) * PRIORITY_STEP, id)
+  -- After two deaths it runs alone (run_alone).
+  local suspect = tonumber(facts[3] or 0) >= 2
+  local queue = suspect and lane .. '!' or lane
+  redis.call('ZADD', key_ready(queue), order - (facts[2] or 0) * PRIORITY_STEP, id)
   know_lane(lane)
-  waiting_lanes[lane] = true
+  if not suspect then waiting_lanes[lane] = true end
 end
 -- Clients made inside a task end with that attempt.
 local function end_nested(nested)

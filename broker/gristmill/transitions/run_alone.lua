@@ -1,0 +1,62 @@
+-- run_alone: tasks that executed when two workers died wait in a lane of their own (`<lane>!`). Only a worker with
+-- nothing outstanding gets one, and nothing else meanwhile: when it dies too, everybody knows why. When none is idle, one
+-- is emptied. At most half of the lane's workers at a time: workers may have died for reasons of their own.
+-- KEYS: prefix
+-- ARGV: lane
+-- RETURNS: done
+-- @include settle
+local EMPTIED = '-'
+local suspects = key_ready(lane .. '!')
+local function give(worker)
+  local popped = redis.call('ZPOPMIN', suspects)
+  local task = popped[1] and assign(worker, popped[1]) and popped[1] or EMPTIED
+  redis.call('HSET', key_alone(), worker.id, lane .. ' ' .. task)
+  return task ~= EMPTIED
+end
+local function reopen(worker)
+  redis.call('HDEL', key_alone(), worker.id)
+  if redis.call('HEXISTS', key_namespace_facts(), 'paused') == 1 then
+    redis.call('HSET', key_worker(worker.id), 'draining', 'paused')
+  else
+    redis.call('HDEL', key_worker(worker.id), 'draining')
+    worker.open, worker.freed = true, true
+  end
+  touch(worker)
+end
+local function empty(worker)
+  redis.call('HSET', key_worker(worker.id), 'draining', 'alone')
+  worker.open = false
+  touch(worker)
+  if worker.outstanding == 0 then return give(worker) end
+  redis.call('HSET', key_alone(), worker.id, lane .. ' ' .. EMPTIED)
+  return_unread(worker, 500)
+  for _, name in ipairs(worker.lanes) do ask_back(worker, 100, name) end
+end
+
+local kept = redis.call('HGETALL', key_alone())
+local reserved = 0
+for i = 1, #kept, 2 do
+  local own, task = string.match(kept[i + 1], '^(%S+) (%S+)$')
+  local worker = own == lane and worker_of(kept[i])
+  if own == lane and (not worker or worker.gone or redis.call('HGET', key_worker(kept[i]), 'draining') ~= 'alone') then
+    redis.call('HDEL', key_alone(), kept[i])
+  elseif worker and worker.outstanding == 0 then
+    if give(worker) then reserved = reserved + 1 else reopen(worker) end
+  elseif worker and task == EMPTIED and redis.call('EXISTS', suspects) == 0 then
+    reopen(worker)
+  elseif worker then
+    reserved = reserved + 1
+  end
+end
+local most = math.max(1, math.floor((redis.call('ZCARD', key_load(lane)) + reserved) / 2))
+local wanted = math.min(most - reserved, redis.call('ZCARD', suspects))
+for _, id in ipairs(redis.call('ZRANGE', key_load(lane), 0, 15)) do
+  if wanted <= 0 then break end
+  local worker = worker_of(id)
+  if worker and worker.open and worker.processors > 0 then
+    empty(worker)
+    wanted = wanted - 1
+  end
+end
+settle()
+return 'done'
