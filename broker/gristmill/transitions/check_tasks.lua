@@ -5,7 +5,6 @@
 -- RETURNS: checked
 -- @include settle
 -- @include give_back
-local CLAIMED = '-18446744073709551615'
 local function is_task(id)
   return string.find(id, '^[%w_|-]+%.%d+$') ~= nil
 end

@@ -42,7 +42,7 @@ local holder, last, reader = {}, nil, nil
 for _, row in ipairs(message.tasks) do
   if type(row) == 'table' and is_id(row[1]) and type(row[2]) == 'number' and is_id(row[3]) then
     local record = record_assigned(row[1], worker.id, row[2])
-    if record and not string.find(record.entry, '-18446744073709551615', 1, true) then -- not a claimed one
+    if record and not string.find(record.entry, CLAIMED, 1, true) then
       holder[record.entry], reader = row[3], row[3]
       if not last or is_before(last, record.entry) then last = record.entry end
     end
