@@ -19,9 +19,11 @@ from typing import Any
 
 from gristmill.bench.clock import WrongValueError, map_all, round_trips, submit_loop
 from gristmill.bench.tasks import noop
+from gristmill.bench.workloads import payloads, shared_argument, spin_tasks
 from gristmill.errors import GristmillError
 
 WARM_UP_TASKS = 500
+WORKLOADS = {"spin": spin_tasks, "payloads": payloads, "shared": shared_argument}
 
 
 class PoolProcess:
@@ -63,6 +65,10 @@ class PoolProcess:
     def latency(self, rounds: int) -> list[float]:
         """Milliseconds of each of `rounds` single no-ops."""
         return [float(value) for value in self._ask("latency", rounds)]
+
+    def workload(self, name: str) -> float:
+        """Seconds of one of `WORKLOADS`."""
+        return float(self._ask(name, 0))
 
     def close(self) -> None:
         """End the pool and wait for it; end of input is its signal."""
@@ -111,8 +117,10 @@ def main(workers: int) -> None:
                     measured = submit_loop(pool.submit, count)
                 elif workload == "map":
                     measured = map_all(functools.partial(pool.map, chunksize=chunk_size(count, workers)), count)
-                else:
+                elif workload == "latency":
                     measured = round_trips(pool.submit, count)
+                else:
+                    measured = WORKLOADS[workload](pool.submit)
             except WrongValueError as error:
                 print(json.dumps({"wrong": str(error)}), flush=True)
             else:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from gristmill.bench.suite import Row
+
 COMMANDS_SHOWN = 12
 
 
@@ -34,6 +36,39 @@ def render(figures: Figures, console: Console) -> None:
         ),
         soft_wrap=True,
     )
+
+
+def suite(rows: list[Row]) -> Table:
+    """The full suite, each figure with its bar."""
+    table = titled("Every figure, and what Gristmill holds itself to")
+    table.add_column("")
+    for name in ("gristmill", "process pool", "bar"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for row in rows:
+        table.add_row(
+            row.what,
+            f"{_number(row.value)} {row.unit}",
+            "-" if row.pool is None else _number(row.pool),
+            f"{'≥' if row.at_least else '≤'} {_number(row.bar)}",
+            "met" if row.met else "missed",
+        )
+    return table
+
+
+def comparison(changes: list[tuple[str, float, float, float]]) -> Table:
+    """Two runs side by side."""
+    table = titled("Before and now")
+    table.add_column("figure")
+    for name in ("before", "now", "now / before"):
+        table.add_column(name, justify="right")
+    for place, before, now, ratio in changes:
+        table.add_row(place, _number(before), _number(now), f"{ratio:.2f}")
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _comparison(figures: Figures) -> Table:

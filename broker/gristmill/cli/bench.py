@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from typing import Any
 
 import click
 
@@ -14,6 +16,8 @@ from gristmill.cli import epilog, exits
         "gristmill bench                           10,000 tasks, 2 workers",
         "gristmill bench --tasks 100000 --reps 3",
         "gristmill bench --json > before.json      to compare with later",
+        "gristmill bench --compare before.json",
+        "gristmill bench --suite full              every figure that Gristmill holds itself to; ten minutes",
         note="Exit codes: 0 measured, and every value was right; 4 a task gave a wrong value or none; 130 interrupted.",
     )
 )
@@ -49,8 +53,21 @@ from gristmill.cli import epilog, exits
     show_default=True,
     help="Single no-ops in a repetition of the round trip.",
 )
+@click.option(
+    "--suite",
+    type=click.Choice(("quick", "full")),
+    default="quick",
+    show_default=True,
+    help="full adds payloads, graphs, a million tasks, a thousand workers, start, memory, idling, viewers.",
+)
+@click.option(
+    "--compare",
+    metavar="OLD.json",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Show each figure beside that of an earlier run.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON; progress goes to standard error.")
-def command(tasks: int, workers: int, reps: int, rounds: int, as_json: bool) -> int:
+def command(tasks: int, workers: int, reps: int, rounds: int, suite: str, compare: str | None, as_json: bool) -> int:
     """Measure what a task costs on this machine, beside a process pool.
 
     On a fresh cluster with an append-only file: throughput of a submit loop and of map, round trips of single
@@ -59,13 +76,17 @@ def command(tasks: int, workers: int, reps: int, rounds: int, as_json: bool) -> 
     """
     from rich.console import Console
 
+    from gristmill.bench import report
     from gristmill.bench.clock import WrongValueError
+    from gristmill.bench.compare import changes
     from gristmill.bench.figures import as_json as figures_as_json
-    from gristmill.bench.report import render
     from gristmill.bench.run import run
+    from gristmill.bench.suite import as_json as rows_as_json
+    from gristmill.bench.suite import run_suite
     from gristmill.errors import TaskError
     from gristmill.interrupts import one_interrupt
 
+    old = _earlier(compare) if compare else None
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     news = Console(stderr=True, highlight=False)
     try:
@@ -77,16 +98,37 @@ def command(tasks: int, workers: int, reps: int, rounds: int, as_json: bool) -> 
                     news.print(text)
 
             figures = run(tasks, workers, reps, rounds, announce)
+            rows = run_suite(figures, workers, announce) if suite == "full" else []
     except (WrongValueError, TaskError) as error:
         click.echo(f"gristmill bench: {error}", err=True)
         return exits.TASKS_FAILED
     except KeyboardInterrupt:
         click.echo("Interrupted: everything was taken down.", err=True)
         return exits.INTERRUPTED
+    found = figures_as_json(figures)
+    if rows:
+        found["full"] = rows_as_json(rows)
     if as_json:
-        import json
-
-        click.echo(json.dumps(figures_as_json(figures), indent=2))
-    else:
-        render(figures, console)
+        click.echo(json.dumps(found, indent=2))
+    elif old is None:
+        report.render(figures, console)
+        if rows:
+            console.print(report.suite(rows))
+    if old is not None:
+        (news if as_json else console).print(report.comparison(changes(old, found)))
     return exits.OK
+
+
+def _earlier(path: str) -> dict[str, Any]:
+    from gristmill.bench.compare import figures_in
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        if not isinstance(found, dict) or not any(True for _ in figures_in(found)):
+            raise ValueError("there is no figure in it")
+    except ValueError as error:
+        raise click.BadParameter(
+            f"expected a file that `gristmill bench --json` wrote; got {path} ({error})", param_hint="--compare"
+        ) from None
+    return found
