@@ -118,7 +118,9 @@ def test_a_wait_that_takes_too_long_raises_and_the_future_goes_on() -> None:
 
 
 def test_the_io_thread_never_waits_it_has_worked_meanwhile() -> None:
-    session: Any = SimpleNamespace(client_id="abc", before_wait=lambda *_: True)
+    session: Any = SimpleNamespace(
+        client_id="abc", before_wait=lambda *_: True, lookout=SimpleNamespace(reason=lambda _: "no worker is there")
+    )
     future = Future(session, 1)
 
     with pytest.raises(concurrent.futures.TimeoutError):

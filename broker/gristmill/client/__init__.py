@@ -20,6 +20,7 @@ recovery.py    how a client registers, and comes back to its record after a loss
 executor.py    the client as an executor of `concurrent.futures`
 asynchronous.py  the client for programs with an event loop
 nested.py      a task that waits for tasks gives its slot up
+lookout.py     why tasks wait, and how much the cluster can do
 callbacks.py   the thread that calls users' callbacks
 awaiting.py    `await future`
 gathering.py   the values of several futures

@@ -120,6 +120,13 @@ class Calls(ManyCalls):
         deadline = None if timeout is None else time.monotonic() + timeout
         return sum(future.await_end(_left(deadline)) is CANCELLED for future in wanted)
 
+    def capacity(self) -> int:
+        """How many tasks can execute at the same time now: the processors of all workers. Raises ConnectionLostError.
+
+        client.capacity()  # 8
+        """
+        return self._session.lookout.capacity()
+
     def executor(self) -> Executor:
         """A `concurrent.futures.Executor` whose calls are tasks of this client, for all that takes one.
 

@@ -263,6 +263,8 @@ class Courier:
                 raise ConnectionLostError("no reply came")
         if now - self._asked_inbox > BLOCK_MILLISECONDS / 1000 + REPLY_TIMEOUT_SECONDS:
             raise ConnectionLostError("no reply came to the reading of the inbox")
+        if now > session.lookout.next_check:
+            session.lookout.check(now)
         if now - outbox.last_beat > session.lease_seconds / 3:
             outbox.last_beat = now
             outbox.requests.append(outbox.beat())

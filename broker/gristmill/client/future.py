@@ -218,7 +218,8 @@ class Future(concurrent.futures.Future[Any]):
         if state is CANCELLED:
             raise CancelledError
         if state is RUNNING:
-            raise concurrent.futures.TimeoutError(f"task {self.task_id} has not finished within {timeout} s")
+            why = f"; it waits: {reason}" if (reason := self.waiting_for) else ""
+            raise concurrent.futures.TimeoutError(f"task {self.task_id} has not finished within {timeout} s{why}")
 
     def await_end(self, timeout: float | None) -> str:
         """Wait for the outcome, at most `timeout` seconds; returns the state that the future is in then."""
@@ -333,6 +334,16 @@ class Future(concurrent.futures.Future[Any]):
     def worker(self) -> str:
         """The id of the worker that ran it; empty when none did, or it is not done."""
         return self._worker
+
+    @property
+    def waiting_for(self) -> str:
+        """Why no worker takes the task, when it has waited for some seconds: a sentence, with what to do; else empty.
+
+        future.waiting_for  # "no worker offers gpu; start one: gristmill worker --capabilities gpu"
+        """
+        if self._state is not RUNNING or self._session is None:
+            return ""
+        return self._session.lookout.reason((self._options or {}).get("lane"))
 
     def profiling_info(self) -> Profile:
         """What the task took; raises ValueError when it is not done."""

@@ -36,6 +36,7 @@ from gristmill.client.courier import BUSY, CLOSED, IDLE, LONE, Courier
 from gristmill.client.fetching import Fetcher
 from gristmill.client.future import Future
 from gristmill.client.inbox import Inbox, LargeValue
+from gristmill.client.lookout import Lookout
 from gristmill.client.options import lane_of
 from gristmill.client.outbox import ASKED, OPEN, Outbox, Write
 from gristmill.client.recovery import establish, new_client_id
@@ -117,6 +118,7 @@ class Session:
         self._callers_send = not address.startswith("rediss://")
         self._fetcher = Fetcher(self)
         self.callbacks = Callbacks()
+        self.lookout = Lookout(self)
         self.courier = Courier(self)
         try:
             establish(self, connect_timeout)
@@ -328,6 +330,7 @@ class Session:
         deadline = time.monotonic() + DISCONNECT_SECONDS
         self.courier.join(DISCONNECT_SECONDS)
         self.callbacks.join(max(0.0, deadline - time.monotonic()))
+        self.lookout.join(max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
         """Nobody holds the client any more: leave when nothing is left to come; does not wait."""
