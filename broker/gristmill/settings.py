@@ -140,7 +140,19 @@ class Settings(BaseSettings):
         return init_settings, env_settings, InitSettingsSource(settings_cls, _from_file.get() or {})
 
 
-class SchedulerSettings(Settings):
+class HealthSettings(Settings):
+    """What programs share that have no page to answer for their health."""
+
+    health_port: int = Field(
+        default=-1,
+        ge=-1,
+        le=65535,
+        description="Port on which /healthz and /readyz answer; 0 takes a free one and logs it, -1 is none.",
+    )
+    health_host: str = Field(default="127.0.0.1", description="Address on which /healthz and /readyz answer.")
+
+
+class SchedulerSettings(HealthSettings):
     """What a scheduler replica may be told."""
 
     table: ClassVar[str] = "scheduler"
@@ -168,7 +180,7 @@ class SchedulerSettings(Settings):
     _valid_name = field_validator("name")(_check_name)
 
 
-class WorkerSettings(Settings):
+class WorkerSettings(HealthSettings):
     """What a worker may be told."""
 
     table: ClassVar[str] = "worker"

@@ -19,9 +19,10 @@ from gristmill.snapshot import Snapshot, formats, is_task_id
 from gristmill_web import compression, security
 from gristmill_web.board import Board
 from gristmill_web.frame import API, preferences
+from gristmill_web.histograms import Durations
 from gristmill_web.history import History
 from gristmill_web.memory import Memory
-from gristmill_web.pages import PAGES, actions, health, login
+from gristmill_web.pages import PAGES, actions, health, login, metrics
 from gristmill_web.pages import settings as settings_page
 from gristmill_web.settings import PageSettings
 
@@ -56,11 +57,16 @@ def create_app(settings: PageSettings) -> Flask:
     memory = Memory()
     app.extensions["gristmill_board"] = board
     app.extensions["gristmill_memory"] = memory
-    app.extensions["gristmill_history"] = History(snapshot, look_at_fleet=lambda: memory.fleet(board).value)
+    history = History(snapshot, look_at_fleet=lambda: memory.fleet(board).value)
+    durations = Durations()
+    history.observers.append(durations.note)
+    app.extensions["gristmill_history"] = history
+    app.extensions["gristmill_durations"] = durations
     for page in PAGES:
         app.register_blueprint(page.blueprint)
     app.register_blueprint(settings_page.page)
     app.register_blueprint(health.page)
+    app.register_blueprint(metrics.page)
     app.register_blueprint(login.page)
     app.register_blueprint(actions.page)
     security.guard(app, settings)

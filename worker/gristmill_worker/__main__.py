@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import click
 
 from gristmill import logs
@@ -9,6 +11,8 @@ from gristmill.cli import epilog, run
 from gristmill.errors import AddressError, SettingError
 from gristmill.settings import WorkerSettings, options
 from gristmill.store.connection import check_server
+
+logger = logging.getLogger(__name__)
 
 EXAMPLES = epilog(
     "gristmill worker --redis redis://localhost:6379/0           as many tasks at a time as there are cores",
@@ -35,7 +39,10 @@ def command(settings: WorkerSettings) -> None:
         agent = Agent(settings)
     except (SettingError, AddressError) as error:
         raise click.UsageError(str(error)) from None
-    agent.run()
+    with agent.health.serve(settings.health_host, settings.health_port) as port:
+        if port >= 0:
+            logger.info("health answers", extra={"address": f"http://{settings.health_host}:{port}/healthz"})
+        agent.run()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from typing import Any
 
 from gristmill import owner
 from gristmill._version import __version__
+from gristmill.health import Health
 from gristmill.protocol.keys import Keys, host_part
 from gristmill.protocol.kinds import Control
 from gristmill.protocol.messages import WorkerMessage
@@ -66,6 +67,9 @@ ENDING_NS = 2 * SECOND
 UNBLOCK_NS = SECOND // 10
 GOODBYE_SECONDS = 5.0
 """How long the last reports may take to reach Redis."""
+
+STUCK_SECONDS = 30.0
+"""A turn of the loop waits for a beat at most, and for nothing that tasks do."""
 
 
 class Phase(Enum):
@@ -114,6 +118,9 @@ class Agent:
         self._sender = Sender(self._address, "gristmill-worker", self._call, self._on_server)
         self._phase = Phase.REGISTERING
         self._registered = False
+        self._heard_at = 0
+        """When the last registration or beat was sent that Redis took."""
+        self.health = Health(stuck_seconds=STUCK_SECONDS)
         self._begin_identity()
 
     def _begin_identity(self) -> None:
@@ -137,6 +144,8 @@ class Agent:
         logger.info("worker starts", extra={"worker": self._worker.id, "concurrency": self._settings.concurrency})
         try:
             while self._phase is not Phase.ENDED:
+                self.health.beat()
+                self.health.ready = self._phase is Phase.WORKING and clock_ns() - self._heard_at < self._lease_ns
                 rung = self._alarm.wait(self._pause())
                 self._turn(clock_ns(), PROCESSOR in rung)
         finally:
@@ -235,6 +244,7 @@ class Agent:
     def _on_heard(self, worker: Identity, answer: Answer) -> None:
         """Redis took a registration or a beat: for two thirds of the lease from then on, tasks may start."""
         if not isinstance(answer.replies[0], ReplyError):
+            self._heard_at = answer.sent_at
             worker.processors.keep_fresh(answer.sent_at + self._lease_ns * 2 // 3)
 
     def _beat(self, now: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 
 import click
@@ -11,6 +12,8 @@ from gristmill.cli import epilog, run
 from gristmill.logs import setup
 from gristmill.scheduler.loop import Loop
 from gristmill.settings import SchedulerSettings, options
+
+log = logging.getLogger(__name__)
 
 EPILOG = epilog(
     "gristmill scheduler --redis redis://localhost:6379/0",
@@ -29,7 +32,10 @@ def command(settings: SchedulerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: loop.stop())
     owner.watch()
-    loop.run()
+    with loop.health.serve(settings.health_host, settings.health_port) as port:
+        if port >= 0:
+            log.info("health answers", extra={"address": f"http://{settings.health_host}:{port}/healthz"})
+        loop.run()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 import orjson
 
 from gristmill.errors import ConnectionLostError
+from gristmill.health import Health
 from gristmill.protocol.keys import Keys
 from gristmill.protocol.kinds import VERSION
 from gristmill.scheduler import (
@@ -94,6 +95,10 @@ def may_be_early(entry: Entry) -> bool:
     return entry.kind in (b"cancel", b"claim", b"release", b"disconnect", b"end_worker", b"held")
 
 
+STUCK_SECONDS = 30.0
+"""A turn takes two seconds at most, and the time-out of a reply when Redis does not answer."""
+
+
 class Loop:
     """One scheduler replica."""
 
@@ -116,6 +121,7 @@ class Loop:
         self._todo: dict[tuple[bytes, bytes], Entry] = {}
         """What was read and is not applied, in order."""
         self._aside: list[bytes] = []
+        self.health = Health(stuck_seconds=STUCK_SECONDS)
         self._read_pending = True
         self._poll = select.poll()
         """Wakes for a reply, and when the loop is to stop."""
@@ -137,10 +143,14 @@ class Loop:
                     if failures:
                         log.info("Redis is back")
                     failures = 0
+                    self.health.ready = True
                     while not self.stopping:
+                        self.health.beat()
                         self._turn()
                 except (ConnectionLostError, ReplyError) as error:
                     self.replica.connection.close()
+                    self.health.ready = False
+                    self.health.beat()
                     self._todo, self._aside = {}, []
                     if isinstance(error, ReplyError) and error.code == "NOSCRIPT":
                         continue
