@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import orjson
+import psutil
 import pytest
 
 from gristmill.protocol.keys import Keys
@@ -253,3 +254,92 @@ class TestTimeLimit:
         options = {"options": orjson.dumps({"timeout_ms": 60_000}).decode()}
 
         assert hand.outcome(hand.assign(tasks.add, 1, 1, extra=options)).value == 2
+
+
+class TestWhatTasksLeaveBehind:
+    def test_what_a_cancelled_task_has_started_ends_with_it(
+        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
+    ) -> None:
+        def start_others(path: str) -> None:
+            import os
+            import subprocess
+            import time
+            from pathlib import Path
+
+            child = subprocess.Popen(["sleep", "600"])
+            apart = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE,
+                                     start_new_session=True)  # fmt: skip
+            assert apart.stdout is not None
+            grandchild = int(apart.stdout.readline())
+            Path(path + ".new").write_text(f"{os.getpid()} {child.pid} {apart.pid} {grandchild}")
+            os.replace(path + ".new", path)
+            time.sleep(600)
+
+        task = hand.assign(start_others, str(tmp_path / "pids"))
+        wait_until((tmp_path / "pids").exists, "the task has started others")
+        own, *others = map(int, (tmp_path / "pids").read_text().split())
+        assert hand.answer(hand.request("cancel", task)) == "canceled"
+
+        assert not [pid for pid in others if is_alive(pid)]
+        assert hand.outcome(hand.assign(tasks.pid)).value == own
+
+    def test_what_a_task_leaves_of_its_own_accord_is_left_alone(self, hand: ByHand, worker: WorkerProcess) -> None:
+        def leave_one() -> int:
+            import subprocess
+
+            return subprocess.Popen(["sleep", "600"]).pid
+
+        left = hand.outcome(hand.assign(leave_one)).value
+        assert hand.outcome(hand.assign(tasks.nothing)).status == "success"
+
+        assert is_alive(left)
+
+    def test_limits_and_timers_of_a_task_do_not_meet_the_next_one(self, hand: ByHand, worker: WorkerProcess) -> None:
+        def tighten() -> tuple[int, int]:
+            import resource
+            import signal
+
+            before = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] // 2, before[1]))
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            return before
+
+        def look() -> tuple[tuple[int, int], int]:
+            import os
+            import resource
+            import time
+
+            time.sleep(0.5)
+            return resource.getrlimit(resource.RLIMIT_NOFILE), os.getpid()
+
+        pid = hand.outcome(hand.assign(tasks.pid)).value
+        first, second = hand.assign_together([(tighten,), (look,)])
+
+        assert hand.outcome(second).value == (hand.outcome(first).value, pid)
+
+    def test_a_processor_that_cannot_be_put_right_is_replaced(self, hand: ByHand, worker: WorkerProcess) -> None:
+        def spoil() -> int:
+            import os
+            import resource
+
+            def refuse(number: int, limits: tuple[int, int]) -> None:
+                raise ValueError("not allowed to raise maximum limit")
+
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft // 2, hard))
+            # As for somebody who is not root: a hard limit that was lowered stays.
+            resource.setrlimit = refuse
+            return os.getpid()
+
+        spoiled = hand.outcome(hand.assign(spoil)).value
+        wait_until(lambda: spoiled not in {process.pid for process in worker.processors()}, "the processor has ended")
+
+        assert hand.outcome(hand.assign(tasks.pid)).value != spoiled
+        assert "a processor ended between tasks" not in worker.log
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

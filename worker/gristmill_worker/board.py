@@ -378,7 +378,7 @@ class AgentBoard(_Memory):
         """What was finished after `position`, sent or not, as far as it is still there. Needs the lock."""
         words = self.words
         lap, offset = divmod(position, OUTCOMES_BYTES)
-        end = words[OUTCOMES_END] if self.executing() is None else words[OUTCOMES_AT_START]
+        end = words[OUTCOMES_END] if self.executing() is None else max(words[OUTCOMES_AT_START], words[OUTCOMES_BEGIN])
         if lap == words[LAP]:
             return _parsed(self._map[_OUTCOMES + offset : _OUTCOMES + end])
         last = self._map[_OUTCOMES : _OUTCOMES + end]

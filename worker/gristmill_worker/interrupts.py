@@ -7,6 +7,7 @@ meets another START, or none, and does nothing: no interrupt ever hits the next 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -21,6 +22,10 @@ class TaskTimedOut(BaseException):
     """The task has run as long as it may. Not an `Exception`, so that `except Exception` does not swallow it."""
 
 
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
 class Interrupts:
     """The processor's side: which START may be interrupted now."""
 
@@ -33,6 +38,8 @@ class Interrupts:
         self.delivered = 0
         """The START that was interrupted last."""
         self._reason = 0
+        self.note: Callable[[], None] = _nothing
+        """Told of every interrupt that is raised."""
         self.install()
 
     def install(self) -> None:
@@ -76,4 +83,5 @@ class Interrupts:
         if self.delivered != start:
             self.delivered = start
             self._reason = self._words[REASON]
+        self.note()
         raise TaskCancelled if self._reason == CANCEL else TaskTimedOut

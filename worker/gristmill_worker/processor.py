@@ -12,6 +12,7 @@ import logging
 import os
 import resource
 import sys
+import threading
 import time
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +24,7 @@ from gristmill.errors import MissingObjectError
 from gristmill.protocol import kinds, payloads
 from gristmill.protocol.keys import Keys
 from gristmill_worker import leash, preload
+from gristmill_worker.aftermath import Aftermath
 from gristmill_worker.alarm import PROCESSOR
 from gristmill_worker.board import (
     FRESH_UNTIL,
@@ -68,6 +70,8 @@ SUSPECT = b'"suspect":true'
 """In the options of a task that a processor had read when its worker died: nothing finished may wait behind it."""
 NAME_CHARACTERS = 100
 RUN_BYTES = 1000
+ENDING_SECONDS = 2.0
+"""How long a processor that has ended its work may take to end."""
 _PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 """`ru_maxrss` is in KiB, on macOS in bytes."""
 
@@ -93,13 +97,13 @@ class Processor:
         self._peak = 0
         self._flush_bytes = FLUSH_BYTES
         """More bytes of outcomes than these are sent before the next task starts."""
-        self._forked = False
+        self._aftermath = Aftermath()
+        self._interrupts.note = self._aftermath.note_interrupt
         self._entries: list[Entry] = []
         """The batch that is being run."""
         self._claimed: list[dict[bytes, bytes]] = []
         """The claimed tasks on the stack."""
         client.waits = Pauses(self.board, self._link, self._interrupts, self._wake_agent, worker, self)
-        os.register_at_fork(after_in_child=self._note_fork)
 
     def run(self) -> None:
         """Take tasks until the agent says that it is enough."""
@@ -149,9 +153,6 @@ class Processor:
         except BlockingIOError:
             pass  # it has enough to wake up from
 
-    def _note_fork(self) -> None:
-        self._forked = True
-
     # --- a batch ------------------------------------------------------------------------------------------
 
     def _hold(self, entries: list[Entry]) -> None:
@@ -178,7 +179,7 @@ class Processor:
 
     def _walk(self, entries: list[Entry]) -> None:
         """Run the rows that the agent leaves us."""
-        words, board, output = self._words, self.board, self._output
+        words, board, output, aftermath = self._words, self.board, self._output, self._aftermath
         self._entries = entries
         for index, (_, fields) in enumerate(entries):
             if board.taken(index):
@@ -200,9 +201,12 @@ class Processor:
             outcome = self._run(function, fields, start)
             cpu = time.process_time_ns() - cpu
             duration = clock_ns() - now
-            if self._forked:
-                # A child that the task has forked came back from it: there must be one processor.
-                os._exit(0 if outcome is not None and outcome.status == SUCCESS else 1)
+            if aftermath.due:
+                if aftermath.forked:
+                    # A child that the task has forked came back from it: there must be one processor.
+                    os._exit(0 if outcome is not None and outcome.status == SUCCESS else 1)
+                if not aftermath.look_after():
+                    words[LEAVING] = LEAVE  # a fresh processor takes over
             client.current = None
             output.end()
             if outcome is None:
@@ -273,7 +277,7 @@ class Processor:
         with frames_for_one_more():
             outcome = self._run(self._functions.get(fields[b"function"]), fields, start)
         cpu, duration = time.process_time_ns() - cpu, clock_ns() - now
-        if self._forked:
+        if self._aftermath.forked:
             os._exit(0 if outcome is not None and outcome.status == SUCCESS else 1)
         self._claimed.pop()
         client.current = current
@@ -346,6 +350,11 @@ def _run_text(options: bytes | None) -> bytes:
         return b"null"
 
 
+def _end_soon() -> None:
+    time.sleep(ENDING_SECONDS)
+    os._exit(0)
+
+
 def main() -> None:
     """What the agent starts."""
     handover = take_handover()
@@ -367,6 +376,8 @@ def main() -> None:
     gc.freeze()
     try:
         processor.run()
+        # A thread that a task has left must not keep the slot from the next processor.
+        threading.Thread(target=_end_soon, daemon=True).start()
     except GroupLostError:
         processor.wait_for_end(WITHOUT_GROUP)
     except BaseException:

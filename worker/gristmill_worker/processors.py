@@ -18,6 +18,7 @@ from gristmill.interpreter import python
 from gristmill_worker.board import (
     FINISHED,
     FRESH_UNTIL,
+    LEAVE,
     LEAVING,
     LEFT,
     PARKED,
@@ -122,7 +123,7 @@ class Processor:
     def direct(self, leaving: int) -> None:
         """Set what it shall do when it falls free: go on (0), LEAVE or PARK; ends its standing by if need be."""
         words = self.board.words
-        if words[LEAVING] != leaving:
+        if words[LEAVING] not in (leaving, LEAVE):  # one that leaves does not come back
             words[LEAVING] = leaving
             if words[STATUS] == PARKED:
                 self._ring()
