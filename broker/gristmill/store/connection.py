@@ -44,6 +44,9 @@ PATIENCE_SECONDS = 1.0
 BLOCK_MILLISECONDS = 2000
 """How long a blocking read may block: short, so that a dead connection is noticed soon."""
 BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+SEND_BYTES = 1 << 20
+HEAD_BYTES = 64
+"""Received at once where the length of what follows is still to be read: little, for it is copied once more."""
 _PASSWORD_OPTION = re.compile(r"password=[^&]*")
 ELSEWHERE = frozenset(("READONLY", "MASTERDOWN"))
 """Codes of a server that was the master. Its name may lead to another one by now: whoever gets them connects anew."""
@@ -121,6 +124,8 @@ class Connection:
         self._link: AbstractConnection | None = None
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
+        self._raw = b""
+        """What `read_into` has received beyond what it was to read."""
 
     @property
     def connected(self) -> bool:
@@ -133,7 +138,7 @@ class Connection:
     @property
     def buffered(self) -> bool:
         """Whether bytes that `read` has not used wait in this process."""
-        return bool(self._reader.has_data())
+        return bool(self._raw or self._reader.has_data())
 
     def connect(self) -> None:
         """Connect, or raise ConnectionLostError or ReplyError (wrong password, LOADING, ...)."""
@@ -150,6 +155,7 @@ class Connection:
                 raise ConnectionLostError(f"cannot reach Redis at {hide_password(self.address)}: {error}") from error
         self._socket.settimeout(self.reply_timeout)
         self._reader = hiredis.Reader(replyError=ReplyError, notEnoughData=_NOTHING)
+        self._raw = b""
         info = dict(line.partition(":")[::2] for line in self.request("INFO", "server").decode().splitlines())
         self.run_id = info.get("run_id", "")
         if "cluster" in (info.get("redis_mode"), info.get("server_mode")):  # Redis, Valkey
@@ -201,12 +207,77 @@ class Connection:
         self._reader.feed(data)
         return True
 
+    def send_buffer(self, buffer: memoryview) -> None:
+        """Send raw bytes without copying them; each part has the whole time limit for itself."""
+        try:
+            connected = self._require()
+            for begin in range(0, len(buffer), SEND_BYTES):
+                connected.sendall(buffer[begin : begin + SEND_BYTES])
+        except OSError as error:
+            self._lost(error)
+
+    def read_into(self, target: memoryview) -> Any:
+        """Read the next reply, a string, into `target`. Returns its length; None when there is none; a ReplyError.
+
+        A string of another length than the target's is read to its end and thrown away, but for what fits.
+        """
+        head = self._read_line()
+        if head[:1] != b"$":
+            kind = head[:1]
+            if kind == b"-":
+                return ReplyError(head[1:].decode(errors="replace"))
+            self._lost(OSError(f"expected a string as reply; got {head[:40]!r}"))
+        length = int(head[1:])
+        if length < 0:
+            return None
+        taken = min(length, len(target))
+        self._fill(target[:taken])
+        for begin in range(taken, length, SEND_BYTES):
+            self._fill(memoryview(bytearray(min(SEND_BYTES, length - begin))))
+        self._fill(memoryview(bytearray(2)))
+        return length
+
+    def _read_line(self) -> bytes:
+        """One line of the protocol, without its end; what came with it stays for `_fill`."""
+        while b"\r\n" not in self._raw:
+            self._raw += self._receive(HEAD_BYTES)
+        line, _, self._raw = self._raw.partition(b"\r\n")
+        return line
+
+    def _fill(self, target: memoryview) -> None:
+        ready = min(len(self._raw), len(target))
+        target[:ready] = self._raw[:ready]
+        self._raw = self._raw[ready:]
+        while ready < len(target):
+            try:
+                count = self._require().recv_into(target[ready:])
+            except OSError as error:
+                self._lost(error)
+            if not count:
+                self._lost(None)
+            ready += count
+
+    def _receive(self, most: int) -> bytes:
+        try:
+            data = self._require().recv(most)
+        except OSError as error:
+            self._lost(error)
+        if not data:
+            self._lost(None)
+        return data
+
     def read(self) -> Any:
         """The next reply. An error reply is returned as a ReplyError, not raised."""
         reader = self._reader
         reply = reader.gets()
         if reply is not _NOTHING:
             return reply
+        if self._raw:  # `read_into` has taken too much
+            reader.feed(self._raw)
+            self._raw = b""
+            reply = reader.gets()
+            if reply is not _NOTHING:
+                return reply
         receive = self._require().recv
         while True:
             try:
