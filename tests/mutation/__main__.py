@@ -32,7 +32,7 @@ TESTS = Path(__file__).resolve().parent.parent
 LUA = Path(loader.__file__).parent
 BROAD = ("test_duplicates.py", "test_rubbish.py", "test_bounds.py", "test_entries.py", "test_batches.py")
 """They ask all scripts the same questions, so they notice most of what a script's own tests do not ask."""
-SLOW = ("test_random_walks.py",)
+SLOW = ("test_rule_machine.py",)
 PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 HANG_SECONDS = 240
 """A loop without its guard may never end: then the mutant is noticed, too."""
