@@ -439,7 +439,7 @@ def test_whatever_happens_in_whatever_order_every_task_has_exactly_one_outcome(s
     run_state_machine_as_test(
         Installation,
         settings=settings(
-            max_examples=int(WALKS or 60),
+            max_examples=int(WALKS or 40),
             stateful_step_count=50,
             derandomize=WALKS is None,
             deadline=None,
