@@ -99,6 +99,7 @@ class LocalCluster:
         self._closed = False
         self._connection: Connection | None = None
         self._page = ("", 0)
+        self._shutdown_before: Any = None
         atexit.register(self.close)
         try:
             if redis:
@@ -116,6 +117,7 @@ class LocalCluster:
                 self.redis.wait_ready()
             self._connection = Connection(self.address, name="gristmill-cluster")
             self._connection.connect()
+            self._shutdown_before = self._last_shutdown()
             self._wait_ready(new)
         except BaseException:
             self._kill()
@@ -213,6 +215,14 @@ class LocalCluster:
             OWNER_VARIABLE: str(self._lifeline.descriptor),
             **paths,
         }
+
+    def was_shut_down(self) -> bool:
+        """Whether a client has ended everything since this was started (`Client.shutdown`)."""
+        return self._last_shutdown() != self._shutdown_before
+
+    def _last_shutdown(self) -> Any:
+        assert self._connection is not None
+        return self._connection.request("HGET", self.keys.namespace_facts(), "shutdown")
 
     # --- getting ready --------------------------------------------------------------------------------------
 
@@ -326,6 +336,9 @@ def _arguments(options: Mapping[str, Any]) -> list[str]:
     """Settings as command-line options."""
     arguments = []
     for name, value in options.items():
+        if isinstance(value, bool):
+            arguments.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+            continue
         if isinstance(value, Mapping):
             value = ",".join(f"{key}={number}" for key, number in value.items())
         arguments.append(f"--{name.replace('_', '-')}={value}")

@@ -9,6 +9,7 @@
     ├── MessageError               (ValueError)
     ├── ClientClosedError
     ├── QueueFullError
+    ├── ProtectedError             (ValueError)
     ├── SerializationError         (TypeError)
     └── TaskError
         ├── ProcessorDiedError
@@ -64,6 +65,10 @@ class ClientClosedError(GristmillError):
 
 class QueueFullError(GristmillError):
     """New tasks are refused at the moment: wait until tasks have finished."""
+
+
+class ProtectedError(GristmillError, ValueError):
+    """Scheduler is in protected mode. Can't shutdown"""
 
 
 class SerializationError(GristmillError, TypeError):

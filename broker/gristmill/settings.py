@@ -176,6 +176,9 @@ class SchedulerSettings(HealthSettings):
     allocation: Annotated[Literal["capability", "even_load"], BeforeValidator(_lower)] = Field(
         default="capability", description="How tasks are spread over workers; even_load ignores capabilities."
     )
+    protected: bool = Field(
+        default=True, description="Whether clients are refused that want to shut everything down (Client.shutdown)."
+    )
 
     _valid_name = field_validator("name")(_check_name)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gristmill import healthcheck
+from gristmill import Client, healthcheck
 from gristmill._version import __version__
 from gristmill.cli import COMMANDS, exits
 from gristmill.cluster import LocalCluster
@@ -295,6 +295,18 @@ def test_up_starts_again_what_ends_by_itself(private: None) -> None:
 
     assert code == exits.OK
     assert errors == "gristmill up: scheduler-1 ended with exit code -9; starting it again\n"
+
+
+def test_up_ends_when_a_client_ends_everything(private: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_server_binary()
+    monkeypatch.setenv("GRISTMILL_PROTECTED", "off")
+    with start("up", "--workers", "1", "--no-web", "--log-level", "warning") as command:
+        address = re.search(r"GRISTMILL_REDIS=(\S+)", lines_until(command, "Ctrl-C ends all"))
+        assert address
+        Client(address[1]).shutdown()
+        said, errors = command.communicate(timeout=60)
+
+    assert (command.returncode, said, errors) == (exits.OK, "gristmill up: a client has ended everything\n", "")
 
 
 def test_up_shows_no_address_to_copy_of_a_redis_that_was_given(server: RedisServer, namespace: str) -> None:

@@ -57,6 +57,7 @@ EXAMPLES: dict[Request, Message] = {
     Request.RETRY: messages.RetryMessage(task="Ab12cd34Ef.0000001", by="ada"),
     Request.ORDER_WORKER: messages.OrderWorkerMessage(worker="h|1|w|x", order="drain", by="ada"),
     Request.PAUSE: messages.PauseMessage(paused=True, by="ada"),
+    Request.SHUTDOWN: messages.ShutdownMessage(client="abc"),
     Request.RELEASE: messages.ReleaseMessage(client="Ab12cd34Ef", objects=["Ab12cd34Ef.f1-1"]),
     Request.DISCONNECT: messages.DisconnectMessage(client="Ab12cd34Ef", after=9),
     Request.WORKER: WorkerMessage(

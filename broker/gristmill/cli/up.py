@@ -98,7 +98,9 @@ def command(context: click.Context, settings: UpSettings) -> int:
             ) as cluster,
         ):
             _announce(cluster)
-            _watch(cluster)
+            if _watch(cluster):
+                click.echo("gristmill up: a client has ended everything")
+                return exits.OK
     except KeyboardInterrupt:
         return exits.OK
     click.echo("gristmill up: the embedded Redis ended by itself", err=True)
@@ -134,15 +136,20 @@ def _announce(cluster: LocalCluster) -> None:
     click.echo("Ctrl-C ends all of it.")
 
 
-def _watch(cluster: LocalCluster) -> None:
-    """Start again what ends by itself; returns when the embedded Redis is gone, without which nothing works."""
+def _watch(cluster: LocalCluster) -> bool:
+    """Start again what ends by itself; returns when the embedded Redis is gone, without which nothing works, and when
+    a client has ended everything: then it answers True.
+    """
     while cluster.redis is None or cluster.redis.running:
         time.sleep(POLL_SECONDS)
         for program in cluster.processes:
             if program.poll() is not None:
+                if program.returncode == 0 and cluster.was_shut_down():
+                    return True
                 name = cluster.name_of(program)
                 click.echo(
                     f"gristmill up: {name} ended with exit code {program.returncode}; starting it again", err=True
                 )
                 time.sleep(RESTART_SECONDS)
                 cluster.replace(program)
+    return False

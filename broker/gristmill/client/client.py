@@ -16,6 +16,7 @@ from gristmill.client.options import check_names, task_options
 from gristmill.client.outbox import OPEN
 from gristmill.client.serializer import DependencyFailedError, LargeCall, dump_call
 from gristmill.client.session import Session
+from gristmill.client.shutdown import shut_down
 from gristmill.errors import SettingError
 from gristmill.protocol.kinds import INLINE_BYTES
 from gristmill.protocol.payloads import text_of
@@ -281,6 +282,16 @@ class Client(Calls):
         self._session.disconnect()
 
     close = disconnect
+
+    def shutdown(self, timeout: float | None = 30.0) -> None:
+        """End the whole installation: unfinished tasks of this client are cancelled, workers leave, schedulers end.
+
+        Raises ProtectedError, a ValueError, unless the schedulers were started with `protected` off, and
+        ConnectionLostError when none answers within `timeout` seconds. Redis goes on.
+
+            client.shutdown()
+        """
+        shut_down(self._session, timeout)
 
     def __enter__(self) -> Client:
         return self

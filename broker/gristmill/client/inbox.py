@@ -101,6 +101,8 @@ class Inbox:
             self._lost(message["tasks"], message.get("of", ()))
         elif kind == b"unknown":
             self._unknown(message["tasks"])
+        elif kind == b"shutdown" and self.session.shutdown_answer is not None:
+            self.session.shutdown_answer.set(message["accepted"])
         elif kind == b"claimed" and self.session.claims is not None:
             self.session.claims.answer(message["claim"], message["fields"])
 

@@ -40,6 +40,7 @@ from gristmill.client.lookout import Lookout
 from gristmill.client.options import lane_of
 from gristmill.client.outbox import ASKED, OPEN, Outbox, Write
 from gristmill.client.recovery import establish, new_client_id
+from gristmill.client.shutdown import ShutdownAnswer
 from gristmill.errors import (
     ClientClosedError,
     ConnectionLostError,
@@ -119,6 +120,8 @@ class Session:
         self._fetcher = Fetcher(self)
         self.callbacks = Callbacks()
         self.lookout = Lookout(self)
+        self.shutdown_answer: ShutdownAnswer | None = None
+        """Where the answer goes to a request to shut everything down."""
         self.courier = Courier(self)
         try:
             establish(self, connect_timeout)

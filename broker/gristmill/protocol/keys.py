@@ -48,7 +48,7 @@ class Keys:
         self.prefix = f"gm:{{{namespace}}}:"
 
     def namespace_facts(self) -> str:
-        """hash: the random incarnation, the version of messages, the allocation policy."""
+        """hash: incarnation, version of messages, allocation policy, whether clients may end it and when one did."""
         return f"{self.prefix}namespace"
 
     def submit(self) -> str:

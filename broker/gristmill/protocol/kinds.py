@@ -46,6 +46,7 @@ class Request(str, Enum):
     RETRY = "retry"
     ORDER_WORKER = "order_worker"
     PAUSE = "pause"
+    SHUTDOWN = "shutdown"
     # stream `heartbeats`
     WORKER = "worker"
     BEAT = "beat"
@@ -75,6 +76,7 @@ STREAM_OF: dict[Request, str] = {
     Request.RETRY: "cancels",
     Request.ORDER_WORKER: "cancels",
     Request.PAUSE: "cancels",
+    Request.SHUTDOWN: "cancels",
     Request.WORKER: "heartbeats",
     Request.BEAT: "heartbeats",
     Request.CLIENT_BEAT: "heartbeats",
@@ -153,6 +155,8 @@ class Notice(str, Enum):
     earlier in the inbox, or they were lost."""
     CLAIMED = "claimed"
     """{"claim": n, "fields": [names and values by turns] or null}: the call to run, as an entry has it, or none."""
+    SHUTDOWN = "shutdown"
+    """{"accepted": whether}: everything ends; or it does not, because the schedulers are protected."""
     UNKNOWN = "unknown"
     """{"tasks": [numbers]}: a cancel named tasks nobody knows; their outcome is earlier in the inbox or expired."""
 

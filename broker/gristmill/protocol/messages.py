@@ -180,6 +180,14 @@ class PauseMessage(OrderMessage):
     """Where the next slice goes on; written by the script only."""
 
 
+class ShutdownMessage(Message):
+    """`shutdown`: a client wants everything to end: workers, then schedulers. Answered in its inbox."""
+
+    client: str
+    cursor: str = ""
+    """Where the next slice goes on; written by the script only."""
+
+
 class KnownMessage(Message):
     """`known`: a client that had to register anew asks which of its tasks Redis knows. Those that it does not are
     named in the inbox (`lost`), behind any outcome, and sent again.
@@ -367,6 +375,7 @@ BODIES: dict[Request, type[Message]] = {
     Request.RETRY: RetryMessage,
     Request.ORDER_WORKER: OrderWorkerMessage,
     Request.PAUSE: PauseMessage,
+    Request.SHUTDOWN: ShutdownMessage,
     Request.SUSPENDED: SuspendedMessage,
     Request.CLAIM: ClaimMessage,
     Request.RELEASE: ReleaseMessage,

@@ -16,6 +16,7 @@ def controller() -> Controller:
             Request.CLIENT_BEAT,
             Request.DISCONNECT,
             Request.CANCEL_CLIENT,
+            Request.SHUTDOWN,
             Request.END_CLIENT,
         ),
     )

@@ -32,6 +32,8 @@ class Replica:
     """Bytes of tasks applied since this replica last looked whether the intake should close."""
     lag_seconds: float = 0.0
     """How late the last duty began."""
+    ending: bool = False
+    """A client has ended the installation, and the workers have left: this replica ends too."""
 
     def run(self, duty: str, *arguments: Any) -> None:
         """Run one duty script, and again while it answers that there is more, within bounds."""

@@ -20,6 +20,10 @@ PERIOD_SECONDS = 1.0
 RECORD_SECONDS = 15
 """How long the record of a replica outlives its last report."""
 KEPT_CHANGES = 100_000
+LEAVING_SECONDS = 15.0
+"""After a client has ended everything, workers may take so long to leave."""
+GOODBYE_SECONDS = 1.0
+"""And clients so long to say goodbye."""
 
 
 class Reporter:
@@ -65,12 +69,31 @@ class Reporter:
             pack(("ZADD", keys.schedulers(), now_ms, replica.id)),
             pack(("ZREMRANGEBYSCORE", keys.schedulers(), "-inf", now_ms - RECORD_SECONDS * 1000)),
             pack(("HSETNX", keys.namespace_facts(), "incarnation", secrets.token_hex(8))),
-            pack(("HSET", keys.namespace_facts(), "version", VERSION, "allocation", replica.settings.allocation)),
-        )
-        replies = [connection.read() for _ in range(6)]
+            pack(
+                (
+                    "HSET", keys.namespace_facts(), "version", VERSION, "allocation", replica.settings.allocation,
+                    "protected", int(replica.settings.protected),
+                )
+            ),
+            pack(("HGET", keys.namespace_facts(), "shutdown")),
+            pack(("ZCARD", keys.workers())),
+        )  # fmt: skip
+        replies = [connection.read() for _ in range(8)]
         for reply in replies:
             if isinstance(reply, ReplyError):
                 raise reply
+        *_, shutdown, workers = replies
+        replica.ending = is_ending(int(shutdown or 0), self._started, now_ms, int(workers))
+
+
+def is_ending(shutdown_ms: int, started_ms: int, now_ms: int, workers: int) -> bool:
+    """Whether a scheduler ends because a client ended everything: when all workers have left, or after a while. Pure.
+
+    What happened before it was started does not concern it.
+    """
+    if shutdown_ms < started_ms:
+        return False
+    return now_ms - shutdown_ms > (LEAVING_SECONDS if workers else GOODBYE_SECONDS) * 1000
 
 
 def withdraw(replica: Replica) -> None:

@@ -300,6 +300,9 @@ class Loop:
                 log.warning("Redis is full; a duty is put off", extra={"duty": duty.name})
             self._duties[index] = (now + duty.period_seconds, duty)
         self._next_duty = min(due for due, _ in self._duties)
+        if self.replica.ending and not self.stopping:
+            log.info("a client has ended everything", extra={"scheduler": self.replica.id})
+            self.stop()
 
     def _take_over(self, replica: Replica) -> None:
         found = self._reader.take_over(replica.connection, int(replica.settings.takeover_seconds * 1000))

@@ -26,6 +26,7 @@ SCRIPT_OF: dict[Request, str] = {
     Request.RETRY: "retry",
     Request.ORDER_WORKER: "order_worker",
     Request.PAUSE: "pause",
+    Request.SHUTDOWN: "shutdown",
     Request.WORKER: "register_worker",
     Request.BEAT: "heartbeat",
     Request.CLIENT_BEAT: "renew_client",
