@@ -138,6 +138,8 @@ def _judge(world: Installation, storm: Storm, folder: Path) -> list[str]:
     if world.proxy.failure:
         found.append(f"the fault proxy failed: {world.proxy.failure!r}")
     found += history.broken_laws(world.histories)
+    if not any(client.done for client in world.histories.clients):
+        found.append("nothing happened: no task has resolved")
     print("faults: " + ", ".join(f"{name} {count}" for name, count in storm.struck.most_common()))
     print("figures: " + ", ".join(f"{name} {count}" for name, count in history.figures(world.histories).items()))
     return found

@@ -110,7 +110,7 @@ class Installation:
 
     def complete(self) -> None:
         """Start what is missing."""
-        for kind, count in (("scheduler", SCHEDULERS), ("worker", WORKERS)):
+        for kind, count in (("scheduler", SCHEDULERS), ("worker", WORKERS), ("client", CLIENTS)):
             for _ in range(count - len(self.living(kind))):
                 self.start(kind)
 

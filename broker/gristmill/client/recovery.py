@@ -52,12 +52,20 @@ def establish(session: Session, timeout: float) -> None:
     ClientClosedError (the parent task is over).
     """
     deadline = time.monotonic() + timeout
-    connect_patiently(session.commands, timeout)
-    connect_patiently(session.reading, max(0.0, deadline - time.monotonic()))
-    try:
-        _register(session, deadline)
-    except _Ended as ended:
-        raise ClientClosedError(f"the client was refused: {ended}") from None
+    failures = 0
+    while True:
+        for connection in (session.commands, session.reading):
+            connect_patiently(connection, max(0.0, deadline - time.monotonic()))
+        try:
+            return _register(session, deadline)
+        except _Ended as ended:
+            raise ClientClosedError(f"the client was refused: {ended}") from None
+        except ConnectionLostError:
+            # Lost while it registered: asking again is harmless, and there may be time for it.
+            failures += 1
+            if time.monotonic() + backoff(failures) > deadline:
+                raise
+            time.sleep(backoff(failures))
 
 
 def recover(session: Session) -> None:

@@ -1,0 +1,71 @@
+"""One certain reply is lost with its connection: what Redis has applied is not done again, and nobody hangs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gristmill import Client, LocalCluster
+from support import tasks
+from support.proxy import FaultProxy
+from support.server import RedisServer
+from support.waiting import wait_until
+
+Starter = Callable[..., LocalCluster]
+
+OWN = os.getpid()
+
+
+@pytest.fixture
+def proxy(start_cluster: Starter, server: RedisServer) -> Iterator[FaultProxy]:
+    """Between everybody and Redis. Asked for after the cluster's fixture: it is there when invariants are checked."""
+    with FaultProxy(server.socket) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize("name", [b"INFO", b"XADD", b"XREAD"])
+def test_a_client_whose_registration_is_interrupted_registers_within_its_time(
+    start_cluster: Starter, proxy: FaultProxy, name: bytes
+) -> None:
+    cluster = start_cluster(workers=1)
+    lost = proxy.lose_reply(lambda command: command.name == name and command.pid == OWN)
+    with Client(proxy.address, namespace=cluster.namespace, connect_timeout=30) as client:
+        assert lost.is_set()
+        assert client.submit(abs, -3).result(timeout=30) == 3
+
+
+@pytest.mark.parametrize("name", [b"XADD", b"XREAD"])
+def test_a_client_that_loses_a_reply_has_every_task_run_once(
+    start_cluster: Starter, proxy: FaultProxy, tmp_path: Path, name: bytes
+) -> None:
+    cluster = start_cluster(workers=1)
+    log = tmp_path / "log"
+    with Client(proxy.address, namespace=cluster.namespace, connect_timeout=30) as client:
+        lost = proxy.lose_reply(lambda command: command.name == name and command.pid == OWN)
+        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(200)]
+
+        assert client.gather(futures, timeout=60) == [str(number) for number in range(200)]
+        wait_until(lost.is_set, f"a reply to {name.decode()} was lost")
+    assert Counter(tasks.started_lines(log)) == Counter(str(number) for number in range(200))
+
+
+@pytest.mark.parametrize("name", [b"XADD", b"XREADGROUP"])
+def test_a_processor_that_loses_a_reply_runs_every_task_once(
+    start_cluster: Starter, proxy: FaultProxy, tmp_path: Path, name: bytes
+) -> None:
+    cluster = start_cluster(workers=0, redis=proxy.address)
+    worker = cluster.add_worker()
+    log = tmp_path / "log"
+    with Client(cluster.address, namespace=cluster.namespace, connect_timeout=30) as client:
+        schedulers = {scheduler.pid for scheduler in cluster.schedulers}
+        not_processors = {OWN, worker.pid, *schedulers}
+        lost = proxy.lose_reply(lambda command: command.name == name and command.pid not in not_processors)
+        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(200)]
+
+        assert client.gather(futures, timeout=60) == [str(number) for number in range(200)]
+        wait_until(lost.is_set, f"a reply to {name.decode()} was lost")
+    assert Counter(tasks.started_lines(log)) == Counter(str(number) for number in range(200))
