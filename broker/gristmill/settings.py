@@ -230,6 +230,14 @@ class WorkerSettings(HealthSettings):
         le=3600,
         description="How long a cancelled task may take to end after its interrupt before its processor is killed.",
     )
+    object_directory: str = Field(
+        default="",
+        description="Where large objects lie in files that processors share; "
+        "by default /dev/shm when 1 GiB is free there, else the folder for temporary files.",
+    )
+    object_cache_mib: int = Field(
+        default=4096, ge=0, description="What these files may take together; larger objects are fetched for each task."
+    )
     preload: str = Field(
         default="",
         description="A module, or module:function(arguments), that each processor loads before its first task.",

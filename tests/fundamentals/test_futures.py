@@ -189,7 +189,7 @@ class TestAwait:
         threads: list[threading.Thread] = []
         fetch = client._session.fetch
 
-        def noted(value: Any) -> bytes:
+        def noted(value: Any) -> bytearray:
             threads.append(threading.current_thread())
             return fetch(value)
 

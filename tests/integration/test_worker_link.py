@@ -172,7 +172,7 @@ class TestObjects:
     def test_what_was_written_is_read(self, link: Link, database: Database, keys: Keys) -> None:
         data = os.urandom(2_500_000)
 
-        link.write_object("AbCdEfGhIj.0000001.1-3", data)
+        link.write_object("AbCdEfGhIj.0000001.1-3", [data])
 
         assert link.read_object("AbCdEfGhIj.0000001.1-3") == data
 
@@ -183,7 +183,7 @@ class TestObjects:
     def test_writing_goes_on_after_a_lost_connection(self, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
         lose_replies(link, monkeypatch, after=1)
 
-        link.write_object("AbCdEfGhIj.0000001.1-3", b"z" * 3_000_000)
+        link.write_object("AbCdEfGhIj.0000001.1-3", [b"z" * 3_000_000])
 
         assert len(link.read_object("AbCdEfGhIj.0000001.1-3")) == 3_000_000
 

@@ -83,7 +83,7 @@ def test_a_body_is_the_message_that_schedulers_expect() -> None:
 def test_a_large_call_is_named_in_the_options() -> None:
     future = task(1, call=None)
     future._large = LargeCall(b"x" * 5000, (), {}, keep=False)
-    future._large.object_id = "abc.c1-1"
+    future._large.object_id, future._large.object_size = "abc.c1-1", 5000
 
     (row,) = body_of([future])["tasks"]
     assert row == [1, 0, None, {"object": "abc.c1-1", "size": 5000}]

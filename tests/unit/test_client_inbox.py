@@ -64,7 +64,7 @@ def add(session: Any) -> Add:
         future = Future(session, number, session.outbox.functions.get(noop))
         data, found = dump_call(session, "noop", dependencies, {})
         future._call = payloads.text_of(data)
-        future._dependencies = found
+        future._dependencies = found.dependencies if found else ()
         future._batch = 1
         session.unfinished[number] = future
         return future

@@ -273,7 +273,7 @@ def test_handled_entries_of_the_inbox_go_with_the_next_write(outbox: Outbox) -> 
 
 
 def test_the_function_object_is_as_large_as_its_chunks_say(outbox: Outbox) -> None:
-    big = b"x" * (1 << 20)
+    big = tuple(range(300_000))
     function: FunctionObject = outbox.functions.get(lambda: big)
     future = Future(SESSION, 1, function)
     future._call = "AAAA"

@@ -62,7 +62,7 @@ def run(board: ProcessorBoard) -> Iterator[Callable[..., Outcome | None]]:
 def outcome_of(outcome: Outcome | None) -> ChunkOutcome:
     assert outcome is not None
     assert outcome.status == b"success"
-    return ChunkOutcome(*pickle.loads(outcome.data))
+    return ChunkOutcome(*pickle.loads(outcome.joined))
 
 
 class TestColumns:
@@ -145,7 +145,7 @@ def test_a_function_that_cannot_be_loaded_fails_the_chunk(run: Callable[..., Out
     outcome = run(b"rubbish", [(1,), (2,)])
 
     assert outcome.status != b"success"
-    assert isinstance(load_failure(outcome.data), DeserializationError)
+    assert isinstance(load_failure(outcome.joined), DeserializationError)
 
 
 def test_after_a_long_item_the_others_are_left(board: ProcessorBoard, clock: list[int]) -> None:

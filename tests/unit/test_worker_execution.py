@@ -66,7 +66,12 @@ def run(board: ProcessorBoard, interrupts: Interrupts) -> Callable[..., Outcome 
 def error_of(outcome: Outcome | None) -> Exception:
     assert outcome is not None
     assert outcome.status != b"success"
-    return load_failure(outcome.data)
+    return load_failure(outcome.joined)
+
+
+def value_of(outcome: Outcome | None) -> Any:
+    assert outcome is not None
+    return load_value(outcome.joined)
 
 
 class TestValues:
@@ -74,7 +79,7 @@ class TestValues:
         outcome = run(tasks.add, 1, 2)
 
         assert outcome.status == b"success"
-        assert load_value(outcome.data) == 3
+        assert value_of(outcome) == 3
         assert outcome.error == b"null"
 
     def test_values_of_dependencies_take_their_places_and_keep_their_identity(
@@ -94,7 +99,7 @@ class TestValues:
 
         outcome = run(same, call=buffer.getvalue(), values={"t.1": dump_value([7])})
 
-        assert load_value(outcome.data) is True
+        assert value_of(outcome) is True
 
     def test_a_dependency_without_a_value_is_named(self, run: Callable[..., Outcome]) -> None:
         import io
@@ -260,7 +265,7 @@ class TestInterrupts:
                 return type(error).__name__
             return "nothing came"
 
-        assert load_value(run(pickle_by_reference(interrupt_myself)).data) == "TaskCancelled"
+        assert value_of(run(pickle_by_reference(interrupt_myself))) == "TaskCancelled"
 
     def test_a_task_whose_time_is_over_fails_by_name(self, run: Callable[..., Outcome], board: ProcessorBoard) -> None:
         def interrupt_myself() -> None:
@@ -289,7 +294,7 @@ class TestInterrupts:
             os.kill(os.getpid(), signal.SIGINT)
             return "went on"
 
-        assert load_value(run(pickle_by_reference(interrupt_myself)).data) == "went on"
+        assert value_of(run(pickle_by_reference(interrupt_myself))) == "went on"
 
     def test_one_outside_user_code_does_nothing(self, board: ProcessorBoard, interrupts: Interrupts) -> None:
         self.arm(board, board.start(0, 1), CANCEL)

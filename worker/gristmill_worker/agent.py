@@ -14,6 +14,7 @@ import logging
 import os
 import queue
 import secrets
+import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from gristmill.protocol.kinds import Control
 from gristmill.protocol.messages import WorkerMessage
 from gristmill.settings import WorkerSettings
 from gristmill.store.connection import ReplyError
-from gristmill_worker import preload, reports
+from gristmill_worker import files, preload, reports
 from gristmill_worker.alarm import PROCESSOR, Alarm
 from gristmill_worker.board import (
     ALONE,
@@ -112,6 +113,8 @@ class Agent:
         self._lease_ns = int(settings.worker_lease_seconds * SECOND)
         self._beat_every_ns = int(interval_seconds(settings.worker_lease_seconds) * SECOND)
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._objects = files.folder_name(settings.object_directory)
+        files.remove_orphans(settings.object_directory)
         self._alarm = Alarm()
         self._shutdown = Shutdown(self._alarm.ring)
         self._heartbeat = Heartbeat()
@@ -152,6 +155,7 @@ class Agent:
             self._control.stop()
             for processor in self._worker.processors.kill_all():
                 processor.close()
+            shutil.rmtree(self._objects, ignore_errors=True)
             self._alarm.close()
 
     def _turn(self, now: int, woken_by_processor: bool) -> None:
@@ -267,6 +271,7 @@ class Agent:
         worker.reports.beat(message, on_answer)
         worker.departed.check()
         worker.succession.note(worker.processors.alive)
+        files.remove_unused(self._objects)
 
     def _start_over(self, reason: str) -> None:
         """Redis does not know this worker any more: what runs does not count, and the id is dead for good."""
@@ -418,4 +423,4 @@ class Agent:
         self._phase = Phase.ENDED
 
     def _handover(self) -> Handover:
-        return handover(*self._worker.place, self._address, self._settings)
+        return handover(*self._worker.place, self._address, self._settings, self._objects)

@@ -11,6 +11,7 @@ from typing import Any
 
 from gristmill.errors import ResultSerializationError
 from gristmill.protocol import payloads
+from gristmill.protocol.buffers import Buffer
 from gristmill.protocol.chunks import PLAIN_TYPES, SLICE_NS, VALUE_BYTES, ChunkOutcome, dump_outcome, load_items
 from gristmill_worker.execution import NOTHING, SUCCESS, Outcome, Place, explained, failure, loading_failed
 from gristmill_worker.functions import Function
@@ -21,7 +22,7 @@ _SIZED = frozenset({str, bytes})
 
 
 def execute_chunk(
-    function: Function, name: bytes, call: bytes, start: int, interrupts: Interrupts, place: Place
+    function: Function, name: bytes, call: Buffer, start: int, interrupts: Interrupts, place: Place
 ) -> Outcome | None:
     """Run the items of a chunk; None when it was cancelled meanwhile.
 

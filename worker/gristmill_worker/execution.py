@@ -14,6 +14,7 @@ import orjson
 
 from gristmill.errors import DeserializationError, MissingObjectError, ResultSerializationError, TimeLimitError
 from gristmill.protocol import payloads
+from gristmill.protocol.buffers import Buffer, Leaves
 from gristmill_worker.functions import Function
 from gristmill_worker.interrupts import Interrupts
 
@@ -29,10 +30,15 @@ class Outcome(NamedTuple):
     """How a task ended."""
 
     status: bytes
-    data: bytes
-    """The value's pickle, or the failure's JSON."""
+    data: bytes | list[Buffer]
+    """The value's pickle, in pieces when it is large; or the failure's JSON."""
     error: bytes
     """JSON: null; or one line for people, and behind a comma the traceback."""
+
+    @property
+    def joined(self) -> bytes:
+        """The data in one piece."""
+        return self.data if isinstance(self.data, bytes) else b"".join(self.data)
 
 
 class Place(NamedTuple):
@@ -45,12 +51,13 @@ class Place(NamedTuple):
 def execute(
     function: Function,
     name: bytes,
-    call: bytes,
-    values: Mapping[str, bytes] | None,
+    call: Buffer,
+    values: Mapping[str, Buffer] | None,
     run: Mapping[str, Any],
     start: int,
     interrupts: Interrupts,
     place: Place,
+    leaves: Leaves | None = None,
 ) -> Outcome | None:
     """Load the function and its arguments, call it, and pickle what it returns; None when it was cancelled meanwhile.
 
@@ -61,17 +68,18 @@ def execute(
         values: pickled values of the tasks this one depends on, by task id.
         run: the task's run options.
         start: the START under which it executes, for interrupts.
+        leaves: the large arguments that the call names.
     """
     loading = "%s"
     try:
         interrupts.enter(start)
         called = function.load()
         loading = "an argument of %s"
-        args, kwargs = payloads.load_call(call, _loader(values))
+        args, kwargs = payloads.load_call(call, _loader(values), leaves)
         loading = ""
         value = called(*args, **kwargs)
         try:
-            data = payloads.dump_value(value)
+            data = payloads.value_pieces(value)
         except ResultSerializationError as error:
             raise explained(error, value) from error.__cause__
         interrupts.running = 0
@@ -134,7 +142,7 @@ def time_limit_error(run: Mapping[str, Any], place: Place) -> TimeLimitError:
     )
 
 
-def _loader(values: Mapping[str, bytes] | None) -> Callable[[str], Any] | None:
+def _loader(values: Mapping[str, Buffer] | None) -> Callable[[str], Any] | None:
     """What gives the value of a dependency; each is loaded once, so that identity is kept within the call."""
     if values is None:
         return None

@@ -9,6 +9,9 @@ from collections import OrderedDict
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from gristmill.protocol.buffers import Buffer, LeafUnpickler, split_objects
+from gristmill_worker.files import Opened
+
 KEPT_FUNCTIONS = 1000
 KEPT_BYTES = 64 << 20
 """Functions beyond these, longest unused first, are forgotten and read from Redis again when needed."""
@@ -44,10 +47,13 @@ class MeanDuration:
 class Function:
     """One function, by the object it came in."""
 
-    __slots__ = ("_plain", "data", "duration")
+    __slots__ = ("_plain", "data", "duration", "objects", "opened")
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
+    def __init__(self, data: Buffer) -> None:
+        self.objects, self.data = split_objects(data)
+        """The objects that it names, and its pickle."""
+        self.opened: Opened | None = None
+        """These objects, while a task executes."""
         self.duration = MeanDuration()
         """Of its tasks here."""
         self._plain: Any = None
@@ -61,10 +67,17 @@ class Function:
         """The callable: the same for every task when it is plain, else one of its own; raises what loading raises."""
         if self._plain is not None:
             return self._plain
+        if self.objects:  # not kept: what is large goes when no task uses it
+            leaves = self.opened.leaves() if self.opened is not None else None
+            return LeafUnpickler(self.data, _no_value, leaves).load()
         loaded = pickle.loads(self.data)
         if is_plain(loaded):
             self._plain = loaded
         return loaded
+
+
+def _no_value(task: str) -> Any:
+    raise pickle.UnpicklingError(f"expected a function; got one that stands for the value of task {task}")
 
 
 class Functions:
@@ -81,7 +94,7 @@ class Functions:
             self._functions.move_to_end(object_id)
         return function
 
-    def add(self, object_id: bytes, data: bytes) -> Function:
+    def add(self, object_id: bytes, data: Buffer) -> Function:
         """Keep a function that was read from Redis."""
         while self._functions and (len(self._functions) >= KEPT_FUNCTIONS or self._bytes + len(data) > KEPT_BYTES):
             _, former = self._functions.popitem(last=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -34,6 +35,10 @@ class Handover(NamedTuple):
     """Descriptor of the file for the Python stack of a crash."""
     bell: int
     """Descriptor: a byte ends the standing by."""
+    objects: str = ""
+    """The folder for files of large objects, which the first who needs it makes."""
+    object_cache_bytes: int = 0
+    """What the files may take together."""
     preload: str = ""
     log_level: str = "info"
     log_format: str = "plain"
@@ -41,7 +46,7 @@ class Handover(NamedTuple):
     namespace: str = "default"
 
 
-def handover(worker: str, host: str, address: str, settings: WorkerSettings) -> Handover:
+def handover(worker: str, host: str, address: str, settings: WorkerSettings, objects: Path) -> Handover:
     """What all processors of a worker are told; who starts one adds its name and descriptors."""
     return Handover(
         worker=worker,
@@ -52,6 +57,8 @@ def handover(worker: str, host: str, address: str, settings: WorkerSettings) -> 
         leash=-1,
         stack=-1,
         bell=-1,
+        objects=str(objects),
+        object_cache_bytes=settings.object_cache_mib << 20,
         preload=settings.preload,
         log_level=settings.log_level,
         log_format=settings.log_format,

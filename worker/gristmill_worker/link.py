@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from gristmill.errors import ConnectionLostError
-from gristmill.protocol import kinds, payloads
+from gristmill.protocol import kinds
+from gristmill.protocol.buffers import Buffer
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
+from gristmill.store import objects
 from gristmill.store.connection import BLOCK_MILLISECONDS, ELSEWHERE, Connection, ReplyError, backoff, pack
 from gristmill_worker.board import CONNECTION, LEAVING, SERVER, ProcessorBoard, server_word
 
@@ -142,9 +144,13 @@ class Link:
             self._insist(lambda: self._request(command))
             self._board.sent()
 
-    def read_object(self, name: str) -> bytes:
-        """The bytes of an object; raises MissingObjectError."""
-        return self._insist(lambda: payloads.read_object(self._connection, self._keys, name))
+    def read_object(self, name: str, size: int | None = None) -> bytearray:
+        """The bytes of an object, whose size may be known; raises MissingObjectError."""
+        return self._insist(lambda: objects.read_object(self._connection, self._keys, name, size))
+
+    def read_into(self, name: str, target: memoryview) -> None:
+        """Read an object into a buffer of its size; raises MissingObjectError."""
+        self._insist(lambda: objects.read_object_into(self._connection, self._keys, name, target))
 
     def read_values(self, tasks: list[str]) -> list[bytes | None]:
         """The payloads (JSON) of finished tasks; None for one that is gone."""
@@ -152,10 +158,9 @@ class Link:
         found: list[bytes | None] = self._insist(lambda: self._connection.request("MGET", *names))
         return found
 
-    def write_object(self, name: str, data: bytes) -> None:
+    def write_object(self, name: str, pieces: Sequence[Buffer]) -> None:
         """Write an object, before the outcome that names it; returns when Redis has it."""
-        for command in payloads.object_writes(self._keys, name, data):
-            self._insist(lambda command=command: self._request(command))  # type: ignore[misc]
+        self._insist(lambda: objects.write_object(self._connection, self._keys, name, pieces))
 
     def give_back(self, task: bytes, attempt: bytes) -> None:
         """A task that was stopped in order to end one below it on the stack runs elsewhere, or nowhere."""

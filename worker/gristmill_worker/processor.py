@@ -14,6 +14,7 @@ import resource
 import sys
 import threading
 import time
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +23,7 @@ import orjson
 from gristmill import client, interpreter, logs
 from gristmill.errors import MissingObjectError
 from gristmill.protocol import kinds, payloads
+from gristmill.protocol.buffers import LEAF_BYTES, WITH_OBJECTS, Buffer, Named, split_objects
 from gristmill.protocol.keys import Keys
 from gristmill_worker import leash, preload
 from gristmill_worker.aftermath import Aftermath
@@ -44,6 +46,7 @@ from gristmill_worker.board import (
 )
 from gristmill_worker.chunks import execute_chunk
 from gristmill_worker.execution import SUCCESS, Outcome, Place, execute, failure
+from gristmill_worker.files import ObjectFiles
 from gristmill_worker.functions import Function, Functions, MeanDuration
 from gristmill_worker.handover import Handover, take_handover
 from gristmill_worker.interrupts import Interrupts
@@ -90,6 +93,7 @@ class Processor:
         self._link = Link(handover.address, keys, worker, handover.processor, self.board, output.restore)
         self._place = Place(worker, handover.host)
         self._functions = Functions()
+        self._files = ObjectFiles(Path(handover.objects), handover.object_cache_bytes, self._link)
         self._interrupts = Interrupts(self.board)
         self._names: dict[bytes, bytes] = {}
         self._count = 1
@@ -128,6 +132,8 @@ class Processor:
             entries = self._link.exchange(self._count, self._tidy)
             if entries:
                 self._hold(entries)
+            else:
+                self._files.forget()
             words[TURN] += 1
             # Redis may have taken no outcomes although it gave tasks: a full one does. Then nothing starts.
             self._link.flush()
@@ -243,12 +249,10 @@ class Processor:
         """The outcome as it travels. `memory_peak_bytes` is the highest so far in this processor's life."""
         task, attempt = fields[b"task"], fields[b"attempt"]
         status, data, error = outcome
-        if len(data) <= kinds.INLINE_BYTES:
+        if type(data) is bytes and len(data) <= kinds.INLINE_BYTES:
             payload = b'"%b"' % payloads.text_of(data).encode()
         else:
-            name = payloads.object_id(f"{task.decode()}.{attempt.decode()}", len(data))
-            self._link.write_object(name, data)
-            payload = b'{"object":"%b","size":%d}' % (name.encode(), len(data))
+            payload = self._write(f"{task.decode()}.{attempt.decode()}", data)
         figures = (duration // 1000, cpu // 1000, self._peak)
         return b'["%b",%b,"%b",%b,%d,%d,%d,%b]' % (task, attempt, status, payload, *figures, error)
 
@@ -294,6 +298,14 @@ class Processor:
         interrupts.below.pop()
         interrupts.resume(below)
 
+    def _write(self, stem: str, data: bytes | list[Buffer]) -> bytes:
+        """Write a large outcome as an object; what stands for it in the row."""
+        pieces: list[Buffer] = [data] if isinstance(data, bytes) else data
+        size = sum(map(len, pieces))
+        name = payloads.object_id(stem, size)
+        self._link.write_object(name, pieces)
+        return b'{"object":"%b","size":%d}' % (name.encode(), size)
+
     # --- a task -------------------------------------------------------------------------------------------
 
     def _run(self, function: Function | None, fields: dict[bytes, bytes], start: int) -> Outcome | None:
@@ -306,15 +318,27 @@ class Processor:
                 object_id = fields[b"function"]
                 function = self._functions.add(object_id, self._link.read_object(object_id.decode()))
             call = fields.get(b"call")
-            data = payloads.bytes_of(call) if call is not None else self._link.read_object(fields[b"object"].decode())
+            data: Buffer = (
+                payloads.bytes_of(call) if call is not None else self._link.read_object(fields[b"object"].decode())
+            )
+            leaves = None
+            if data[0] == WITH_OBJECTS:
+                named, data = split_objects(data)
+                leaves = self._files.open(named).leaves()
+            below = function.opened  # the same function may wait below on the stack
+            if function.objects:
+                function.opened = self._files.open(function.objects)
             values = self._values(fields) if b"values" in fields or b"needs" in fields else None
         except (MissingObjectError, ValueError, KeyError) as error:
             return failure(error, run)
-        if "chunk" in run:
-            return execute_chunk(function, fields[b"name"], data, start, self._interrupts, self._place)
-        return execute(function, fields[b"name"], data, values, run, start, self._interrupts, self._place)
+        try:
+            if "chunk" in run:
+                return execute_chunk(function, fields[b"name"], data, start, self._interrupts, self._place)
+            return execute(function, fields[b"name"], data, values, run, start, self._interrupts, self._place, leaves)
+        finally:
+            function.opened = below
 
-    def _values(self, fields: dict[bytes, bytes]) -> dict[str, bytes]:
+    def _values(self, fields: dict[bytes, bytes]) -> dict[str, Buffer]:
         """The pickled values of the tasks that this one depends on."""
         found: dict[str, Any] = orjson.loads(fields.get(b"values", b"{}"))
         needs = fields.get(b"needs", b"").decode().split()
@@ -324,11 +348,13 @@ class Processor:
                 found[task] = None if text is None else orjson.loads(text)
         return {task: self._value(task, payload) for task, payload in found.items()}
 
-    def _value(self, task: str, payload: Any) -> bytes:
+    def _value(self, task: str, payload: Any) -> Buffer:
         if isinstance(payload, str):
             return payloads.bytes_of(payload)
         if not isinstance(payload, dict) or "object" not in payload:
             raise MissingObjectError(f"the value of task {task}, on which this one depends, is gone from Redis")
+        if payload.get("size", 0) >= LEAF_BYTES:
+            return self._files.view(Named(payload["object"], payload["size"]))
         return self._link.read_object(payload["object"])
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from gristmill.client.serializer import ID_BYTES
 from gristmill.protocol.kinds import BATCH_BYTES, BATCH_TASKS, VERSION
+from gristmill.protocol.payloads import text_of
 
 if TYPE_CHECKING:
     from collections import deque
@@ -31,10 +33,16 @@ def cut_batch(waiting: deque[Future]) -> list[Future]:
         if future._function is None or future._batch:
             continue
         rows.append(future)
-        size += ROW_BYTES + (len(future._call) if future._call is not None else 0)
+        size += ROW_BYTES + (len(future._call) if future._call is not None else _inline_bytes(future))
         if future._options is not None or future._dependencies:
             size += OPTIONS_BYTES + DEPENDENCY_BYTES * len(future._dependencies)
     return rows
+
+
+def _inline_bytes(future: Future) -> int:
+    """What a call that names objects takes in the message."""
+    large = future._large
+    return large.size * 4 // 3 + 2 * ID_BYTES * len(large.leaves) if large is not None and large.is_inline else 0
 
 
 def functions_of(rows: Sequence[Future]) -> dict[FunctionObject, int]:
@@ -57,11 +65,24 @@ def row_of(future: Future, index: dict[FunctionObject, int]) -> tuple[Any, ...]:
             return (future._number, index[function], future._call)
         return (future._number, index[function], future._call, future._options)
     options = dict(future._options or ())
+    call = future._call
     if large is not None:
-        options["object"], options["size"] = large.object_id, large.size
+        if large.leaves:
+            options["objects"] = large.ids
+        if not large.is_inline:
+            options["object"], options["size"] = large.object_id, large.object_size
+        elif large.data is not None:
+            call = text_of(large.with_ids(large.data))
     if dependencies:
         options["dependencies"] = [dependency.task_id for dependency in dependencies]
-    return (future._number, index[function], future._call, options)
+    return (future._number, index[function], call, options)
+
+
+def function_row(function: FunctionObject) -> tuple[Any, ...]:
+    """What a batch says about a function: its object, its name, and the objects that it names, if any."""
+    if not function.leaves:
+        return (function.object_id, function.name)
+    return (function.object_id, function.name, [leaf.object_id for leaf in function.leaves])
 
 
 def latest_dependency(rows: Sequence[Future], batch: int) -> int:
@@ -91,7 +112,7 @@ def tasks_body(
         "registration": registration,
         "batch": batch,
         "lane": lane,
-        "functions": [(function.object_id, function.name) for function in index],
+        "functions": [function_row(function) for function in index],
         "tasks": [row_of(future, index) for future in rows],
     }
     if priority:

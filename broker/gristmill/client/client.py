@@ -11,6 +11,7 @@ import gristmill.client
 from gristmill.client.functions import FunctionObject, check_call
 from gristmill.client.future import CANCEL_SECONDS, CANCELLED, FINISHED, RUNNING, Future
 from gristmill.client.gathering import gather
+from gristmill.client.leaves import Leaf
 from gristmill.client.many import ManyCalls
 from gristmill.client.options import check_names, task_options
 from gristmill.client.outbox import OPEN
@@ -45,6 +46,7 @@ class Calls(ManyCalls):
     _options: dict[str, Any] | None = None
     _given: Mapping[str, Any] = {}
     """What `_options` was made of."""
+    _reserialize = False
 
     # --- one task -----------------------------------------------------------------------------------------
 
@@ -53,6 +55,10 @@ class Calls(ManyCalls):
 
         Futures among the arguments, at any depth, are dependencies: the task runs when they are done, with their
         values in their place; when one fails or is cancelled, so does this task.
+
+        A large argument (64 KiB of bytes, text or an array, at any depth, also in a partial or closure) is uploaded
+        once, however many tasks use it. Each task has it for itself. An array of more than 4 MiB that is used again is
+        looked at in samples: when only a part of it has changed since, say `options(reserialize=True)`.
 
         Raises SerializationError for a function or argument that cannot be pickled (and says which), TypeError for
         arguments that the function does not take and for coroutine and generator functions, QueueFullError while no
@@ -64,7 +70,8 @@ class Calls(ManyCalls):
         session = self._session
         if session.refusal is not None or session.outbox.intake != OPEN:
             session.check_open()
-        called = session.outbox.functions.get(function)
+        functions = session.outbox.functions
+        called = functions.get_whole(function) if self._reserialize else functions.get(function)
         if kwargs or not called.least <= len(args) <= called.most:
             check_call(function, called, args, kwargs)
         return self._send(session, called, args, kwargs, self._options)
@@ -92,6 +99,7 @@ class Calls(ManyCalls):
             retry_on        exception class, or a tuple of them: only these are retried
             timeout         seconds that an attempt may take
             max_deaths      how many workers may die while executing it (3)
+            reserialize     look at the whole of large arguments, which may have changed in part (see `submit`)
 
         Raises ValueError or TypeError for an option that cannot be meant.
 
@@ -169,16 +177,19 @@ class Calls(ManyCalls):
     ) -> Future:
         """The future of a call, ready to be queued; or one that is done, when a dependency failed already."""
         try:
-            data, dependencies = dump_call(session, called.name, args, kwargs)
+            data, beside = dump_call(session, called.name, args, kwargs, whole=self._reserialize)
         except DependencyFailedError as failed:
             return _follow(session, failed.future)
+        leaves: tuple[Leaf, ...] = ()
+        if beside is not None and (leaves := beside.leaves):
+            session.upload(leaves)
         future = Future(session, next(session.numbers), called, options)
-        if dependencies:
-            future._dependencies = dependencies
-        if len(data) <= INLINE_BYTES:
+        if beside is not None:
+            future._dependencies = beside.dependencies
+        if len(data) <= INLINE_BYTES and not leaves:
             future._call = text_of(data)
         else:
-            future._large = LargeCall(data, args, kwargs, keep=bool(dependencies))
+            future._large = LargeCall(data, args, kwargs, keep=bool(future._dependencies), leaves=leaves)
         return future
 
 
@@ -190,6 +201,7 @@ class View(Calls):
         self._client: Calls = calls._client if isinstance(calls, View) else calls  # it must not go before its view
         self._given = given
         self._options = task_options(**given)
+        self._reserialize = bool(given.get("reserialize"))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._session.client_id} {dict(self._given)}>"

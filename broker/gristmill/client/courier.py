@@ -37,6 +37,9 @@ RECORD_SECONDS = 1.5
 """While tasks are unfinished and nothing comes, the record is looked at this often."""
 HELD_SECONDS = 0.05
 """While somebody holds the gate of a future that is to be settled, it is tried this often."""
+UNUSED_SECONDS = 1.0
+"""Large arguments that the program has dropped are looked for this often."""
+LONG_WRITE_BYTES = 8 << 20
 INBOX_ENTRIES = 64
 TRIM_WITH_WRITE = 16
 TRIM_WITH_READ = 64
@@ -61,6 +64,7 @@ class Courier:
         """Whether the reply to a trim comes before that to the read."""
         self._asked_inbox = 0.0
         self._asked_record = 0.0
+        self._dropped_leaves = 0.0
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -227,6 +231,8 @@ class Courier:
         if write is not None:
             session.write = write
             session.commands.send(write.data)
+            if len(write.data) > LONG_WRITE_BYTES:  # it took its time: the reply has its own
+                session.write = write._replace(sent=time.monotonic())
             return
         with session.lock:
             session.state = IDLE
@@ -265,6 +271,9 @@ class Courier:
             raise ConnectionLostError("no reply came to the reading of the inbox")
         if now > session.lookout.next_check:
             session.lookout.check(now)
+        if outbox.leaves.kept and now - self._dropped_leaves > UNUSED_SECONDS:
+            self._dropped_leaves = now
+            outbox.leaves.drop_unused()
         if now - outbox.last_beat > session.lease_seconds / 3:
             outbox.last_beat = now
             outbox.requests.append(outbox.beat())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gristmill.client.courier import CLOSED
 from gristmill.client.inbox import LargeValue
 from gristmill.errors import ConnectionLostError, MissingObjectError
-from gristmill.protocol.payloads import read_object
 from gristmill.store.connection import Connection, ReplyError, backoff
+from gristmill.store.objects import read_object
 
 if TYPE_CHECKING:
     from gristmill.client.session import Session
@@ -27,7 +27,7 @@ class Fetcher:
         self._lock = threading.Lock()
         self._connection = Connection(session.address, name=f"gristmill-fetch-{session.client_id}")
 
-    def fetch(self, value: LargeValue) -> bytes:
+    def fetch(self, value: LargeValue) -> bytearray:
         """The bytes of a large value or failure; raises MissingObjectError or ConnectionLostError."""
         session, connection = self.session, self._connection
         session.check_fork()
@@ -38,7 +38,7 @@ class Fetcher:
                 with self._lock:
                     if not connection.connected:
                         connection.connect()
-                    return read_object(connection, session.keys, value.object_id)
+                    return read_object(connection, session.keys, value.object_id, value.size)
             except MissingObjectError as error:
                 if session.state is not CLOSED:
                     raise

@@ -24,7 +24,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gristmill.errors import SerializationError
+from gristmill.client.leaves import Leaf, Leaves
+from gristmill.client.serializer import dump_function
+from gristmill.errors import MissingObjectError, SerializationError
 from gristmill.protocol import payloads
 
 RECENT_FUNCTIONS = 32
@@ -42,12 +44,22 @@ class FunctionObject:
     """A serialised function and what the session knows about it."""
 
     __slots__ = (
-        "__weakref__", "arity", "data", "last_batch", "least", "most", "name", "object_id", "released", "uploaded"
+        "__weakref__", "arity", "data", "last_batch", "least", "leaves", "most", "name", "object_id", "released",
+        "uploaded",
     )  # fmt: skip
 
-    def __init__(self, name: str, data: bytes, arity: Arity | None, released: deque[tuple[str, int, int]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        data: bytes,
+        arity: Arity | None,
+        released: deque[tuple[str, int, int]],
+        leaves: tuple[Leaf, ...] = (),
+    ) -> None:
         self.name = name
         self.data = data
+        self.leaves = leaves
+        """Large things that it carries, each an object of its own."""
         self.arity = arity
         self.least, self.most = arity.positional_call() if arity is not None else (0, sys.maxsize)
         """How many arguments a call without keywords may have, at least and at most."""
@@ -307,11 +319,14 @@ class Functions:
 
     def __init__(self) -> None:
         self.released: deque[tuple[str, int, int]] = deque()
+        self.leaves = Leaves(self.released)
+        self.upload: Callable[[Leaf], object] = lambda leaf: True
+        """Uploads a leaf, unless it is there already."""
         self._kept: dict[int, tuple[weakref.ref[Any], FunctionObject, Unchanged | None]] = {}
         """By id of the function; what is here may be used again, if its `Unchanged` holds."""
         self._alive: dict[int, tuple[weakref.ref[Any], FunctionObject]] = {}
         """By id of a function that is serialised each time: keeps its object alive as long as it lives itself."""
-        self._contents: weakref.WeakValueDictionary[tuple[str, bytes], FunctionObject] = weakref.WeakValueDictionary()
+        self._contents: weakref.WeakValueDictionary[tuple[Any, ...], FunctionObject] = weakref.WeakValueDictionary()
         self._recent: deque[FunctionObject] = deque(maxlen=RECENT_FUNCTIONS)
 
     def get(self, function: Callable[..., Any]) -> FunctionObject:
@@ -321,14 +336,27 @@ class Functions:
             return kept[1]
         return self._add(function)
 
-    def _add(self, function: Callable[..., Any]) -> FunctionObject:
+    def get_whole(self, function: Callable[..., Any]) -> FunctionObject:
+        """The same; large things that it carries are looked at whole, since they may have changed."""
+        return self._add(function, whole=True)
+
+    def clear(self) -> None:
+        """Keep no function that no task uses."""
+        self._kept.clear()
+        self._alive.clear()
+        self._recent.clear()
+        self.leaves.clear()
+
+    def _add(self, function: Callable[..., Any], *, whole: bool = False) -> FunctionObject:
         refuse_unsuitable(function)
         name = name_of(function)
-        data = _dump(function, name)
-        key = (name, data if len(data) < 256 else hashlib.sha256(data).digest())
+        data, leaves = _dump(function, name, self.leaves, whole=whole)
+        for leaf in leaves:
+            self.upload(leaf)
+        key = (name, data if len(data) < 256 else hashlib.sha256(data).digest(), leaves)
         found = self._contents.get(key)
         if found is None:
-            found = FunctionObject(name, data, arity_of(function), self.released)
+            found = FunctionObject(name, data, arity_of(function), self.released, leaves)
             self._contents[key] = found
             if len(data) <= RECENT_BYTES:
                 self._recent.append(found)
@@ -348,15 +376,15 @@ class Functions:
         return found
 
 
-def _dump(function: Callable[..., Any], name: str) -> bytes:
+def _dump(function: Callable[..., Any], name: str, leaves: Leaves, *, whole: bool) -> tuple[bytes, tuple[Leaf, ...]]:
     if is_named(function):
         try:
-            return pickle.dumps(function, payloads.PICKLE_PROTOCOL)
+            return pickle.dumps(function, payloads.PICKLE_PROTOCOL), ()
         except Exception:  # cloudpickle may know a way
             pass
     try:
-        return payloads.cloudpickle_dumps(function)
-    except SerializationError:
+        return dump_function(leaves, function, whole=whole)
+    except (SerializationError, MissingObjectError):
         raise
     except Exception as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else payloads.text_of_exception(error)

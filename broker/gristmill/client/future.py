@@ -22,6 +22,7 @@ from gristmill.client.gate import Gate, NothingToLock
 from gristmill.client.nested import Waiters
 from gristmill.errors import SerializationError, TaskError
 from gristmill.protocol import payloads
+from gristmill.protocol.buffers import PICKLE
 
 if TYPE_CHECKING:
     from gristmill.client.functions import FunctionObject
@@ -294,7 +295,7 @@ class Future(concurrent.futures.Future[Any]):
         else:
             data = self._read(payload)
             try:
-                value = pickle.loads(data)
+                value = pickle.loads(data) if data[0] == PICKLE else payloads.load_value(data)
             except Exception as problem:
                 error = payloads.loading_failed(f"the value of task {self.task_id}", problem)
                 error.__cause__ = problem
@@ -306,14 +307,14 @@ class Future(concurrent.futures.Future[Any]):
                     row[3] = None
             return self._error
 
-    def _read(self, payload: Any) -> bytes:
+    def _read(self, payload: Any) -> bytes | bytearray:
         """The bytes of a payload; a large one is fetched."""
         if type(payload) is str:
             return payloads.bytes_of(payload)
         assert self._session is not None
         return self._session.fetch(payload)
 
-    def _value_bytes(self) -> bytes:
+    def _value_bytes(self) -> bytes | bytearray:
         """The pickled value of a future that succeeded, to be put into a call."""
         row = self._row
         payload = row[3] if row is not None else None
@@ -417,7 +418,7 @@ class Future(concurrent.futures.Future[Any]):
         error = self._load() if self._failed else None
         if error is not None:
             return (_failed, (self.task_id, error))
-        return (_succeeded, (self.task_id, self._value_bytes()))
+        return (_succeeded, (self.task_id, bytes(self._value_bytes())))
 
 
 def _in_event_loop() -> bool:

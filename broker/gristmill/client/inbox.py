@@ -16,7 +16,9 @@ import orjson
 
 from gristmill.client import gate
 from gristmill.client.future import CANCELED_STATES, CANCELLED, FINISHED, SUCCESS, Future
+from gristmill.client.leaves import Leaf
 from gristmill.client.outbox import ASKED, KNOWN
+from gristmill.client.references import BORROWED
 from gristmill.client.serializer import LargeCall, call_with_values
 from gristmill.errors import QueueFullError, TaskError, TaskLostError, WorkerDiedError
 from gristmill.protocol import payloads
@@ -39,12 +41,14 @@ END_SECONDS = 0.5
 class LargeValue:
     """A value or failure that lies in Redis; when nobody needs it any more, it may go there too."""
 
-    __slots__ = ("live", "object_id", "registration", "released")
+    __slots__ = ("live", "object_id", "registration", "released", "size")
 
     def __init__(
-        self, object_id: str, registration: int, released: deque[tuple[str, int, int]], live: set[int]
+        self, object_id: str, size: int, registration: int, released: deque[tuple[str, int, int]], live: set[int]
     ) -> None:
         self.object_id = object_id
+        self.size = size
+        """Bytes."""
         self.registration = registration
         self.released = released
         self.live = live
@@ -125,7 +129,7 @@ class Inbox:
                 if row[2] != SUCCESS:
                     final = self._unsuccessful(future, row)
                 elif type(row[3]) is dict:
-                    row[3] = self._large(row[3]["object"])
+                    row[3] = self._large(row[3])
                 future._function = future._call = future._large = future._options = None
                 future._dependencies = ()
                 if future._gate is None:
@@ -135,9 +139,11 @@ class Inbox:
         for future, final in waited_for:
             self._settle(future, final)
 
-    def _large(self, object_id: str) -> LargeValue:
+    def _large(self, payload: dict[str, Any]) -> LargeValue:
         outbox = self.session.outbox
-        return LargeValue(object_id, outbox.registration, outbox.functions.released, self.large_values)
+        return LargeValue(
+            payload["object"], payload["size"], outbox.registration, outbox.functions.released, self.large_values
+        )
 
     def _unsuccessful(self, future: Future, row: list[Any]) -> str:
         """Prepare a failed or cancelled outcome; returns the future's final state."""
@@ -155,7 +161,7 @@ class Inbox:
                 f"too many workers died while executing task {future.task_id} (attempt {row[1]})"
             )
         elif type(payload) is dict and "object" in payload:
-            row[3] = self._large(payload["object"])
+            row[3] = self._large(payload)
         return FINISHED
 
     # --- outcomes that this client finds itself -----------------------------------------------------------
@@ -238,6 +244,8 @@ class Inbox:
             elif about == "object" and future._resent < RESENDS:
                 if future._function is not None:
                     future._function.uploaded = 0
+                for leaf in _leaves_of(future):
+                    leaf.uploaded = 0
                 self._send_again(future)
             elif about == "object":
                 self.fail(future, TaskLostError(f"task {future.task_id} was refused again and again: {text}"))
@@ -296,6 +304,7 @@ class Inbox:
                 return
         if self.unfinished.get(future._number) is not future or not future._dependencies:
             return
+        leaves = future._large.leaves if future._large is not None else ()
         try:
             call = self._call_bytes(future)
             data = call_with_values(call, future._dependencies)
@@ -304,10 +313,10 @@ class Inbox:
             return
         future._dependencies = ()
         future._call, future._large = None, None
-        if len(data) <= INLINE_BYTES:
+        if len(data) <= INLINE_BYTES and not leaves:
             future._call = payloads.text_of(data)
         else:
-            future._large = LargeCall(data, (), {}, keep=True)
+            future._large = LargeCall(data, (), {}, keep=True, leaves=leaves)
         self._send_again(future)
 
     def _call_bytes(self, future: Future) -> bytes:
@@ -317,3 +326,11 @@ class Inbox:
         if data is None:
             raise TaskLostError("its arguments have changed since")
         return data
+
+
+def _leaves_of(future: Future) -> Iterable[Leaf]:
+    """The objects that a task names, by its call or by its function; those of another client are not ours to send."""
+    leaves = [] if future._large is None else [*future._large.leaves]
+    if future._function is not None:
+        leaves += future._function.leaves
+    return [leaf for leaf in leaves if leaf.uploaded != BORROWED]

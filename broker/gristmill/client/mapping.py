@@ -214,13 +214,13 @@ class Mapped:
         """The pickled call of an item that may be grouped; None for one that has to travel alone."""
         self._check(at, item)
         try:
-            call, dependencies = dump_call(self._session, self._called.name, item, {})
+            call, beside = dump_call(self._session, self._called.name, item, {})
         except DependencyFailedError:
             return None
         except (SerializationError, TypeError) as error:
             raise _named(at, error) from error
         self.sizer.note_bytes(1, len(call))
-        return None if dependencies or len(call) > ITEM_BYTES else call
+        return None if beside or len(call) > ITEM_BYTES else call
 
     def _check(self, at: int, item: tuple[Any, ...]) -> None:
         try:

@@ -45,6 +45,7 @@ def task_options(
     retry_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
     timeout: float | None = None,
     max_deaths: int | None = None,
+    reserialize: bool = False,
 ) -> dict[str, Any] | None:
     """The options as they travel; None when nothing differs. Raises ValueError or TypeError saying what is wrong."""
     options: dict[str, Any] = {}

@@ -10,15 +10,20 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from gristmill.client import batches
 from gristmill.client.functions import FunctionObject, Functions
 from gristmill.client.future import Future
-from gristmill.client.serializer import LargeCall
+from gristmill.client.leaves import Leaf
+from gristmill.client.references import BORROWED
+from gristmill.client.serializer import LargeCall, named
+from gristmill.protocol.buffers import with_objects
 from gristmill.protocol.keys import Keys
-from gristmill.protocol.payloads import object_id, object_writes
+from gristmill.protocol.payloads import object_id
 from gristmill.store.connection import pack
+from gristmill.store.objects import object_writes
 
 WRITE_BATCHES = 16
 WRITE_BYTES = 8 << 20
@@ -55,13 +60,16 @@ class Write(NamedTuple):
 class Outbox:
     """The queues of one client. `waiting` and `cancels` may be appended to by any thread without a lock."""
 
-    def __init__(self, keys: Keys, lane: str) -> None:
+    def __init__(self, keys: Keys, lane: str, upload: Callable[[Leaf], bool] = lambda leaf: True) -> None:
+        """`upload` uploads a leaf anew; it answers False when that has changed."""
         self.keys = keys
         self.lane = lane
         self.priority = 0
         """Of tasks that name none; 0 outside of tasks."""
+        self._upload = upload
         self.client = ""
         self.functions = Functions()
+        self.leaves = self.functions.leaves
         self.waiting: deque[Future] = deque()
         self.cancels: deque[Future] = deque()
         self.requests: deque[bytes] = deque()
@@ -229,8 +237,10 @@ class Outbox:
         """Pack one batch, objects first; returns its bytes."""
         start = len(commands)
         for future in tuple(rows):
-            if future._large is not None and not self._upload_call(commands, large, future, future._large):
-                rows.remove(future)
+            if future._large is not None and not self._upload_call(commands, large, batch, rows, future):
+                continue
+            if future._function is not None and future._function.leaves:
+                self._upload_leaves(future._function.leaves, batch, future, rows)
         index = batches.functions_of(rows)
         for function in index:
             function.last_batch = batch
@@ -242,23 +252,46 @@ class Outbox:
         return sum(map(len, commands[start:]))
 
     def _upload_function(self, commands: list[bytes], function: FunctionObject) -> None:
+        data = function.data
+        if function.leaves:
+            data = with_objects(map(named, function.leaves), data)
         if function.uploaded != self.registration:
             # A new id with each registration: the old object may just be being freed.
-            function.object_id = object_id(f"{self.client}.f{next(self._object_numbers)}", len(function.data))
+            function.object_id = object_id(f"{self.client}.f{next(self._object_numbers)}", len(data))
             function.uploaded = self.registration
-        commands += object_writes(self.keys, function.object_id, function.data)
+        commands += object_writes(self.keys, function.object_id, data)
 
-    def _upload_call(self, commands: list[bytes], large: list[LargeCall], future: Future, call: LargeCall) -> bool:
+    def _upload_leaves(self, leaves: Iterable[Leaf], batch: int, future: Future, rows: list[Future]) -> bool:
+        """See to it that Redis has these objects; mostly they were uploaded before the call was queued."""
+        for leaf in leaves:
+            if leaf.uploaded != self.registration and leaf.uploaded != BORROWED and not self._upload(leaf):
+                self.lost.append(future)
+                rows.remove(future)
+                return False
+            leaf.last_batch = batch
+        return True
+
+    def _upload_call(
+        self, commands: list[bytes], large: list[LargeCall], batch: int, rows: list[Future], future: Future
+    ) -> bool:
+        call = future._large
         assert future._session is not None
+        assert call is not None
         data = call.bytes_again(future._session)
         if data is None:
             self.lost.append(future)
+            rows.remove(future)
             return False
-        stem = f"{self.client}.c{future._number}"
-        call.object_id = object_id(f"{stem}.{future._resent}" if future._resent else stem, call.size)
-        commands += object_writes(self.keys, call.object_id, data)
-        if not call.keep:
-            large.append(call)
+        if not self._upload_leaves(call.leaves, batch, future, rows):
+            return False
+        if not call.is_inline:
+            data = call.with_ids(data)
+            stem = f"{self.client}.c{future._number}"
+            call.object_id = object_id(f"{stem}.{future._resent}" if future._resent else stem, len(data))
+            call.object_size = len(data)
+            commands += object_writes(self.keys, call.object_id, data)
+            if not call.keep:
+                large.append(call)
         return True
 
     def _pack_cancels(self, commands: list[bytes]) -> None:
@@ -283,7 +316,7 @@ class Outbox:
             after = 0
             while released and len(objects) < CANCELS_PER_REQUEST:
                 name, batch, registration = released.popleft()
-                if registration == self.registration:  # an earlier one's are gone with its record
+                if registration in (self.registration, BORROWED):  # an earlier one's are gone with its record
                     objects.append(name)
                     after = max(after, batch)
             if objects:

@@ -27,6 +27,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterable
 
 import gristmill.client
 from gristmill._version import __version__
@@ -36,11 +37,13 @@ from gristmill.client.courier import BUSY, CLOSED, IDLE, LONE, Courier
 from gristmill.client.fetching import Fetcher
 from gristmill.client.future import Future
 from gristmill.client.inbox import Inbox, LargeValue
+from gristmill.client.leaves import Leaf
 from gristmill.client.lookout import Lookout
 from gristmill.client.options import lane_of
 from gristmill.client.outbox import ASKED, OPEN, Outbox, Write
 from gristmill.client.recovery import establish, new_client_id
 from gristmill.client.shutdown import ShutdownAnswer
+from gristmill.client.uploading import Uploader
 from gristmill.errors import (
     ClientClosedError,
     ConnectionLostError,
@@ -96,7 +99,9 @@ class Session:
         self.unfinished: dict[int, Future] = {}
         """Tasks without an outcome, by number. Who takes one out settles it."""
         self.numbers = itertools.count()
-        self.outbox = Outbox(self.keys, lane_of(None))
+        self._uploader = Uploader(self)
+        self.outbox = Outbox(self.keys, lane_of(None), self._uploader.upload_now)
+        self.outbox.functions.upload = self._uploader.upload
         if parent is not None and gristmill.client.waits is not None:
             # The deepest first: what a task waits for comes before what is like the task.
             self.outbox.priority = min(gristmill.client.waits.priority_of(parent[0]) + 1, PRIORITY_LIMIT)
@@ -311,9 +316,14 @@ class Session:
             self.inbox.end_all([future])
         return True
 
-    def fetch(self, payload: LargeValue) -> bytes:
+    def fetch(self, payload: LargeValue) -> bytearray:
         """The bytes of a large value or failure; raises MissingObjectError or ConnectionLostError."""
         return self._fetcher.fetch(payload)
+
+    def upload(self, leaves: Iterable[Leaf]) -> None:
+        """See to it that Redis has these objects; raises ConnectionLostError or RedisRefusedError."""
+        for leaf in leaves:
+            self._uploader.upload(leaf)
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -353,10 +363,11 @@ class Session:
         _open_sessions.discard(self)
 
     def close_connections(self) -> None:
-        """Close all three."""
+        """Close all of them."""
         self.commands.close()
         self.reading.close()
         self._fetcher.close()
+        self._uploader.close()
 
     def facts(self) -> dict[str, object]:
         """What a registration says about this client."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gristmill.protocol import payloads
+from gristmill.protocol.buffers import Buffer
 
 PLAIN_TYPES = frozenset({int, float, complex, bool, str, bytes, type(None)})
 """What cannot be changed, refers to nothing, and pickles alone."""
@@ -65,7 +66,7 @@ def dump_calls(calls: list[bytes]) -> bytes:
     return pickle.dumps((None, calls), payloads.PICKLE_PROTOCOL)
 
 
-def load_items(data: bytes) -> Iterator[Call | bytes]:
+def load_items(data: Buffer) -> Iterator[Call | bytes]:
     """The items of a chunk: `(args, kwargs)`, or the bytes of it, to be loaded when its turn comes."""
     columns, calls = pickle.loads(data)
     if columns is None:

@@ -99,6 +99,8 @@ class TaskOptions(BaseModel):
     """Object with the pickled call; it belongs to the task and is freed with it."""
     size: int = 0
     """Size of that object in bytes."""
+    objects: list[str] = []
+    """Objects that the call names: its large arguments. The client holds them from the first mention on."""
     dependencies: list[str] = []
     """Ids of tasks whose values the call needs, each once. They must belong to the same client."""
     retries: int = 0
@@ -119,8 +121,8 @@ class TasksMessage(Message):
     """1, 2, ... without gaps within one registration; a number that was applied already is dropped."""
     lane: str
     """The lane of tasks that name none, such as `python3.11`."""
-    functions: list[tuple[str, str]]
-    """(object id, name to show) of each function that the rows refer to."""
+    functions: list[tuple[str, str] | tuple[str, str, list[str]]]
+    """(object id, name to show) of each function that the rows refer to, and the objects that it names, if any."""
     tasks: list[list[Any]]
     """Rows of `TASK_COLUMNS`."""
     after: int = 0

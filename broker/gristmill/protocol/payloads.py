@@ -2,7 +2,9 @@
 
 - A **call** is a pickle of `(args, kwargs)`. A future in it is a persistent id `("task", task id)`, in whose place the
   processor puts the dependency's value. A call that is sent again with values is a `CallWithValues` around the first.
-- A **value** is a pickle. Plain pickle first, because it is fast; cloudpickle for what lies in `__main__` or is local.
+  A large argument in it is a leaf, `(kind, index)`, an object of its own: see `buffers`.
+- A **value** is a pickle, large buffers behind it (`buffers`). Plain pickle first, because it is fast; cloudpickle for
+  what lies in `__main__` or is local.
 - A **failure** is JSON (`messages.Failure`), so that its text can be read without unpickling anything.
 - An **object** is bytes too long for a message, cut into chunks; its id ends in their number.
 
@@ -11,12 +13,11 @@ Nothing here imports pydantic or Redis.
 
 from __future__ import annotations
 
-import io
 import pickle
 import traceback
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
 
@@ -28,8 +29,8 @@ from gristmill.errors import (
     ResultSerializationError,
     TaskError,
 )
-from gristmill.protocol.keys import CHUNK_BYTES, Keys, object_chunks
-from gristmill.protocol.kinds import OBJECT_LIFETIME_SECONDS
+from gristmill.protocol.buffers import BUFFER_BYTES, Buffer, LeafUnpickler, Leaves, join, load
+from gristmill.protocol.keys import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,10 +40,6 @@ TRACEBACK_CHARACTERS = 200_000
 """A longer remote traceback loses its middle."""
 MESSAGE_CHARACTERS = 20_000
 """A longer message of an exception is cut."""
-READ_CHUNKS = 8
-"""Chunks of an object asked for in one go: enough to keep the socket busy, few enough to let others through."""
-
-_SET_TAIL = b"\r\n$2\r\nNX\r\n$2\r\nEX\r\n$%d\r\n%d\r\n" % (len(str(OBJECT_LIFETIME_SECONDS)), OBJECT_LIFETIME_SECONDS)
 
 
 class CallWithValues:
@@ -56,20 +53,6 @@ class CallWithValues:
 
     def __reduce__(self) -> tuple[type[CallWithValues], tuple[bytes, dict[str, bytes]]]:
         return (CallWithValues, (self.call, self.values))
-
-
-class _CallUnpickler(pickle.Unpickler):
-    """Puts the values of dependencies where the futures were."""
-
-    def __init__(self, data: bytes, value_of: Callable[[str], Any]) -> None:
-        super().__init__(io.BytesIO(data))
-        self._value_of = value_of
-
-    def persistent_load(self, pid: Any) -> Any:
-        kind, task = pid
-        if kind != "task":
-            raise pickle.UnpicklingError(f"expected the id of a task in the call; got {kind!r}")
-        return self._value_of(task)
 
 
 def text_of(data: bytes) -> str:
@@ -90,17 +73,27 @@ def dump_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     return cloudpickle_dumps((args, kwargs))
 
 
-def load_call(data: bytes, value_of: Callable[[str], Any] | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def load_call(
+    data: Buffer, value_of: Callable[[str], Any] | None = None, leaves: Leaves | None = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The `(args, kwargs)` of a call.
 
     `value_of(task id)` gives the value of a dependency (each time it is mentioned: hand out the same object to keep
-    identity); it may be left out when the task has none. Raises what loading raises.
+    identity); it may be left out when the task has none. `leaves` give the large arguments of a call that names
+    objects, in front of which the ids have been taken off (`buffers.split_objects`). Raises what loading raises.
     """
-    call = pickle.loads(data) if value_of is None else _CallUnpickler(data, value_of).load()
+    if value_of is None and leaves is None:
+        call = pickle.loads(data)
+    else:
+        call = LeafUnpickler(data, value_of or _no_value, leaves).load()
     if type(call) is CallWithValues:
-        return load_call(call.call, _values_first(call.values, value_of))
+        return load_call(call.call, _values_first(call.values, value_of), leaves)
     args, kwargs = call
     return args, kwargs
+
+
+def _no_value(task: str) -> Any:
+    raise MissingObjectError(f"the value of task {task}, on which this one depends, did not come with it")
 
 
 def _values_first(values: dict[str, bytes], value_of: Callable[[str], Any] | None) -> Callable[[str], Any]:
@@ -111,10 +104,8 @@ def _values_first(values: dict[str, bytes], value_of: Callable[[str], Any] | Non
         if task in loaded:
             return loaded[task]
         if task in values:
-            return loaded.setdefault(task, pickle.loads(values[task]))
-        if value_of is None:
-            raise MissingObjectError(f"the value of task {task}, on which this one depends, did not come with it")
-        return value_of(task)
+            return loaded.setdefault(task, load_value(values[task]))
+        return (value_of or _no_value)(task)
 
     return find
 
@@ -131,16 +122,34 @@ def cloudpickle_dumps(value: Any) -> bytes:
 
 def dump_value(value: Any) -> bytes:
     """Pickle a task's value; raises ResultSerializationError saying which type and why."""
+    data = value_pieces(value)
+    return data if isinstance(data, bytes) else b"".join(data)
+
+
+def value_pieces(value: Any) -> bytes | list[Buffer]:
+    """The same without copying what is large: a pickle, or the pieces of one with its buffers behind it."""
+    buffers: list[pickle.PickleBuffer] = []
     try:
-        return pickle.dumps(value, PICKLE_PROTOCOL)
+        data = pickle.dumps(value, PICKLE_PROTOCOL, buffer_callback=buffers.append)
     except RecursionError as error:
         _refuse(value, error)
     except Exception:  # whatever the user's __reduce__ raises
-        pass
+        try:
+            return cloudpickle_dumps(value)
+        except Exception as error:  # as above
+            _refuse(value, error)
+    return data if not buffers else _beside(value, data, buffers)
+
+
+def _beside(value: Any, data: bytes, buffers: list[pickle.PickleBuffer]) -> bytes | list[Buffer]:
+    """Large buffers lie beside the pickle; many small ones are better off inside."""
     try:
-        return cloudpickle_dumps(value)
-    except Exception as error:  # as above
-        _refuse(value, error)
+        views = [buffer.raw() for buffer in buffers]
+    except BufferError:  # not contiguous
+        views = []
+    if sum(map(len, views)) < BUFFER_BYTES * max(1, len(views)):
+        return pickle.dumps(value, PICKLE_PROTOCOL)
+    return join(data, views)
 
 
 def _refuse(value: Any, error: Exception) -> NoReturn:
@@ -152,9 +161,8 @@ def _refuse(value: Any, error: Exception) -> NoReturn:
     raise ResultSerializationError(f"the task's result, of type {name}, cannot be serialised: {reason}") from error
 
 
-def load_value(data: bytes) -> Any:
-    """A value from its bytes; raises what loading raises."""
-    return pickle.loads(data)
+load_value = load
+"""A value from its bytes; raises what loading raises."""
 
 
 # --- failures ---------------------------------------------------------------------------------------------
@@ -238,7 +246,7 @@ def _plain_dumps(value: Any) -> bytes:
     return pickle.dumps(value, PICKLE_PROTOCOL)
 
 
-def load_failure(data: bytes) -> Exception:
+def load_failure(data: bytes | bytearray) -> Exception:
     """The exception of a failed outcome, the remote traceback as its cause; never raises.
 
     What cannot be rebuilt here, and what would end the program (SystemExit, KeyboardInterrupt, other exceptions that
@@ -279,44 +287,3 @@ def loading_failed(what: str, error: BaseException) -> DeserializationError:
 def object_id(stem: str, size: int) -> str:
     """`stem` with the number of chunks that `size` bytes need: `abc.f3` becomes `abc.f3-2`."""
     return f"{stem}-{max(1, -(-size // CHUNK_BYTES))}"
-
-
-def object_writes(keys: Keys, object_name: str, data: bytes) -> list[bytes]:
-    """Packed commands that write an object; each gives one reply (OK, or nil when it is there already).
-
-    They go into the same pipeline as, and before, the entry that names the object.
-    """
-    view = memoryview(data)
-    commands = []
-    for chunk in range(object_chunks(object_name)):
-        key = _chunk_key(keys, object_name, chunk).encode()
-        piece = view[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
-        # SET key piece NX EX lifetime, packed here: this package imports nothing that talks to Redis
-        head = b"*6\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, len(piece))
-        commands.append(b"".join((head, piece, _SET_TAIL)))
-    return commands
-
-
-def _chunk_key(keys: Keys, object_name: str, chunk: int) -> str:
-    return keys.object_chunk(object_name, str(chunk)) if chunk else keys.object(object_name)
-
-
-class Requests(Protocol):
-    """A connection, as far as reading an object needs one (`store.connection.Connection`)."""
-
-    def request(self, *command: Any) -> Any:
-        """Send one command and return its reply; an error reply is raised."""
-
-
-def read_object(connection: Requests, keys: Keys, object_name: str) -> bytes:
-    """The bytes of an object, over a connection that nobody else uses meanwhile; raises MissingObjectError."""
-    count = object_chunks(object_name)
-    names = [_chunk_key(keys, object_name, chunk) for chunk in range(count)]
-    pieces: list[bytes] = []
-    for start in range(0, count, READ_CHUNKS):
-        pieces += connection.request("MGET", *names[start : start + READ_CHUNKS])
-    if any(piece is None for piece in pieces):
-        raise MissingObjectError(
-            f"the object {object_name} is gone from Redis: it was released, or Redis lost its data"
-        )
-    return pieces[0] if count == 1 else b"".join(pieces)

@@ -182,7 +182,7 @@ class Connection:
             # Nearly always there is room at once; `sendall` would ask first, and let other threads in between.
             sent = _write(connected.fileno(), data) if self._link is None else 0
             if sent < len(data):
-                connected.sendall(memoryview(data)[sent:])
+                self.send_buffer(memoryview(data)[sent:])
         except OSError as error:
             self._lost(error)
 

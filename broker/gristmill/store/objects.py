@@ -8,18 +8,19 @@ the same Redis through in between.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gristmill.errors import MissingObjectError
+from gristmill.protocol.buffers import Buffer
 from gristmill.protocol.keys import CHUNK_BYTES, Keys, object_chunks
 from gristmill.protocol.kinds import OBJECT_LIFETIME_SECONDS
 from gristmill.store.connection import Connection, ReplyError, pack
 
+JOINED_BYTES = 16 * 1024
+"""What is shorter goes with what follows it: copying costs less than another write."""
 AHEAD = 8
 """Chunks on their way that are not yet answered."""
-
-Buffer = bytes | bytearray | memoryview
 
 _TAIL = b"\r\n$2\r\nNX\r\n$2\r\nEX\r\n$%d\r\n%d\r\n" % (len(str(OBJECT_LIFETIME_SECONDS)), OBJECT_LIFETIME_SECONDS)
 
@@ -27,6 +28,18 @@ _TAIL = b"\r\n$2\r\nNX\r\n$2\r\nEX\r\n$%d\r\n%d\r\n" % (len(str(OBJECT_LIFETIME_
 def chunk_key(keys: Keys, object_id: str, chunk: int) -> str:
     """The key of one chunk, counted from 0."""
     return keys.object_chunk(object_id, str(chunk)) if chunk else keys.object(object_id)
+
+
+def object_writes(keys: Keys, object_id: str, data: Buffer) -> list[bytes]:
+    """Packed commands that write an object; each gives one reply (OK, or nil when it is there already).
+
+    For a pipeline with the entry that names it behind them: they copy the bytes.
+    """
+    commands = []
+    for number, chunk in enumerate(_chunks([data])):
+        key = chunk_key(keys, object_id, number).encode()
+        commands.append(b"".join((_head(key, sum(map(len, chunk))), *chunk, _TAIL)))
+    return commands
 
 
 def write_object(connection: Connection, keys: Keys, object_id: str, pieces: Iterable[Buffer]) -> None:
@@ -39,12 +52,14 @@ def write_object(connection: Connection, keys: Keys, object_id: str, pieces: Ite
     refusal: ReplyError | None = None
     for number, chunk in enumerate(_chunks(pieces)):
         key = chunk_key(keys, object_id, number).encode()
-        size = sum(len(part) for part in chunk)
-        head = b"*6\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, size)
-        connection.send(head)
-        for part in chunk:
+        connection.send(_head(key, sum(map(len, chunk))))
+        for part in chunk[:-1]:
             connection.send_buffer(part)
-        connection.send(_TAIL)
+        last = chunk[-1] if chunk else memoryview(b"")
+        if len(last) > JOINED_BYTES:
+            connection.send_buffer(last)
+            last = memoryview(b"")
+        connection.send(bytes(last) + _TAIL)
         unanswered += 1
         if unanswered >= AHEAD:
             refusal = _read_answer(connection, refusal)
@@ -55,12 +70,17 @@ def write_object(connection: Connection, keys: Keys, object_id: str, pieces: Ite
         raise refusal
 
 
+def _head(key: bytes, size: int) -> bytes:
+    """SET key data NX EX lifetime, up to the data."""
+    return b"*6\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, size)
+
+
 def _read_answer(connection: Connection, refusal: ReplyError | None) -> ReplyError | None:
     reply = connection.read()
     return refusal or (reply if isinstance(reply, ReplyError) else None)
 
 
-def _chunks(pieces: Iterable[Buffer]) -> Iterable[list[memoryview]]:
+def _chunks(pieces: Iterable[Buffer]) -> Iterator[list[memoryview]]:
     """The pieces cut and joined into chunks; an object has one at least."""
     chunk: list[memoryview] = []
     room = CHUNK_BYTES
@@ -113,20 +133,12 @@ def read_object_into(connection: Connection, keys: Keys, object_id: str, target:
         raise _missing(object_id)
 
 
-def read_object(connection: Connection, keys: Keys, object_id: str) -> bytearray:
-    """The bytes of an object; raises MissingObjectError, ConnectionLostError, ReplyError."""
-    target = bytearray(object_size(connection, keys, object_id))
+def read_object(connection: Connection, keys: Keys, object_id: str, size: int | None = None) -> bytearray:
+    """The bytes of an object, whose size may be known; raises MissingObjectError, ConnectionLostError, ReplyError."""
+    target = bytearray(object_size(connection, keys, object_id) if size is None else size)
     read_object_into(connection, keys, object_id, memoryview(target))
     return target
 
 
 def _missing(object_id: str) -> MissingObjectError:
     return MissingObjectError(f"the object {object_id} is gone from Redis: it was released, or Redis lost its data")
-
-
-def total_size(pieces: Sequence[Buffer]) -> int:
-    """The bytes of all pieces."""
-    return sum(len(piece) for piece in pieces)
-
-
-Writer = Callable[[str, Sequence[Buffer]], None]

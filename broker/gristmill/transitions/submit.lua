@@ -7,7 +7,7 @@
 -- @include finish
 -- @include assign
 -- @include lane
-local MOST_ROWS = 1000
+local MOST_ROWS, MOST_OBJECTS = 1000, 500
 local MOST_ABOUT, NEEDS_TOLD = 1024, 100
 local message, word = decode()
 if not message then return word end
@@ -84,14 +84,23 @@ if intake and intake ~= 'open' then
   return 'applied'
 end
 
--- Functions: the first mention takes the lifetime off and makes the client their holder.
+-- The first mention of an object takes the lifetime off and makes the client its holder. False when it is gone.
+local function mention(object)
+  if redis.call('SADD', key_client_objects(client), object) == 0 then return true end
+  if keep_object(object) then
+    hold_object(object, client)
+    return true
+  end
+  redis.call('SREM', key_client_objects(client), object)
+  return false
+end
 local functions = {}
 for index, pair in ipairs(message.functions) do
   if type(pair) == 'table' and is_object(pair[1]) and type(pair[2]) == 'string' then
-    local usable = true
-    if redis.call('SADD', key_client_objects(client), pair[1]) == 1 then
-      usable = keep_object(pair[1])
-      if usable then hold_object(pair[1], client) else redis.call('SREM', key_client_objects(client), pair[1]) end
+    local usable = mention(pair[1])
+    -- What the function names lives as long as it does.
+    if type(pair[3]) == 'table' then
+      for _, object in ipairs(pair[3]) do usable = is_object(object) and mention(object) and usable end
     end
     functions[index] = { id = pair[1], name = cut(pair[2], math.max(8, 63 - #pair[1])), usable = usable }
   end
@@ -145,6 +154,13 @@ local function check(row)
     if options.object then
       if not is_object(options.object) then error('expected an object id', 0) end
       task.object, task.size = options.object, option(options, 'size', 0, 1e14) or 0
+    end
+    if type(options.objects) == 'table' then
+      if #options.objects > MOST_OBJECTS then error('expected at most ' .. MOST_OBJECTS .. ' objects', 0) end
+      for _, object in ipairs(options.objects) do
+        if not is_object(object) then error('expected ids of objects', 0) end
+      end
+      task.objects = options.objects
     end
     task.retries, task.retry_delay, task.max_deaths = option(options, 'retries', 0, 1e9), option(options, 'retry_delay_ms', 0, 1e11), option(options, 'max_deaths', 1, 1e9)
     if type(options.run) == 'table' and next(options.run) then task.run = cjson.encode(options.run) end
@@ -251,7 +267,11 @@ local function enter(task)
     count('refused:tasks:known', 1)
     return
   end
-  if task.object and not has_object(task.object) then
+  local whole = not task.object or has_object(task.object)
+  if task.objects then
+    for _, object in ipairs(task.objects) do whole = mention(object) and whole end
+  end
+  if not whole then
     lost[#lost + 1] = task.number
     return
   end
