@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gristmill.client.serializer import ID_BYTES
+from gristmill.protocol.buffers import NAME_BYTES
 from gristmill.protocol.kinds import BATCH_BYTES, BATCH_TASKS, VERSION
 from gristmill.protocol.payloads import text_of
 
@@ -42,7 +42,7 @@ def cut_batch(waiting: deque[Future]) -> list[Future]:
 def _inline_bytes(future: Future) -> int:
     """What a call that names objects takes in the message."""
     large = future._large
-    return large.size * 4 // 3 + 2 * ID_BYTES * len(large.leaves) if large is not None and large.is_inline else 0
+    return large.size * 4 // 3 + 2 * NAME_BYTES * len(large.leaves) if large is not None and large.is_inline else 0
 
 
 def functions_of(rows: Sequence[Future]) -> dict[FunctionObject, int]:

@@ -18,7 +18,7 @@ from gristmill.client.leaves import KINDS, Cut, Leaf, Leaves
 from gristmill.client.references import ObjectReference
 from gristmill.errors import SerializationError
 from gristmill.protocol import payloads
-from gristmill.protocol.buffers import LEAF_BYTES, Named, with_objects
+from gristmill.protocol.buffers import LEAF_BYTES, NAME_BYTES, Named, with_objects
 from gristmill.protocol.kinds import INLINE_BYTES
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class LargeCall:
     ) -> None:
         self.data: bytes | None = data
         self.leaves = leaves
-        self.size = len(data) + ID_BYTES * len(leaves)
+        self.size = len(data) + NAME_BYTES * len(leaves)
         self.keep = keep or self.is_inline
         """Whether the bytes must stay: with futures in it, the call would not give the same bytes again."""
         self.checksum = zlib.crc32(data)
@@ -101,10 +101,6 @@ class LargeCall:
     def with_ids(self, data: bytes) -> bytes:
         """The bytes as they travel: the ids of the objects in front."""
         return with_objects(map(named, self.leaves), data) if self.leaves else data
-
-
-ID_BYTES = 40
-"""What naming an object takes."""
 
 
 def named(leaf: Leaf) -> Named:

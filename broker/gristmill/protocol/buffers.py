@@ -27,6 +27,8 @@ BUFFER_BYTES = 16 * 1024
 ALIGNMENT = 64
 MOST_LEAVES = 200
 """A call has at most so many leaves; what is large beyond them stays in its pickle."""
+NAME_BYTES = 40
+"""What naming an object takes."""
 LONGEST_HEAD = MOST_LEAVES * 220 + 2
 
 Buffer = bytes | bytearray | memoryview
