@@ -10,7 +10,7 @@ SEED ?= 1
 MINUTES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static format docs bench mutate-guards crash-sweep chaos clean
+.PHONY: help demo test check static format docs bench bench-guard mutate-guards crash-sweep chaos clean
 
 help: ## Show this list
 	@echo "Gristmill. Targets (make TARGET, more options by ARGS='...'):"
@@ -29,7 +29,7 @@ demo: $(INSTALLED) ## See it work: the main job on real input, with an embedded 
 test: $(INSTALLED) ## Run all tests
 	$(BIN)/pytest $(PYTEST_OPTIONS) $(ARGS)
 
-check: static test ## The whole gate: everything in `static`, then the tests
+check: static bench-guard test ## The whole gate: everything in `static`, what a task costs, then the tests
 
 static: $(INSTALLED) ## Format, lint, types, import boundaries, generated docs: checked, not changed
 	$(BIN)/ruff format --check .
@@ -47,6 +47,9 @@ docs: $(INSTALLED) ## Write docs/states.md and docs/redis-keys.md anew from the 
 
 bench: $(INSTALLED) ## Measure throughput and latency on this machine
 	@$(BIN)/gristmill bench $(ARGS)
+
+bench-guard: $(INSTALLED) ## Count what a plain task costs, and compare with what is recorded
+	@$(BIN)/python benchmarks/guard.py $(ARGS)
 
 mutate-guards: $(INSTALLED) ## Take out each guard of each Lua script in turn: some test must notice (half an hour)
 	@PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
