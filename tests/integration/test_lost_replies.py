@@ -21,15 +21,15 @@ OWN = os.getpid()
 
 
 @pytest.fixture
-def proxy(start_cluster: Starter, server: RedisServer) -> Iterator[FaultProxy]:
-    """Between everybody and Redis. Asked for after the cluster's fixture: it is there when invariants are checked."""
+def proxy(server: RedisServer) -> Iterator[FaultProxy]:
+    """Between everybody and Redis. Ask for it before the cluster, which needs it to its end."""
     with FaultProxy(server.socket) as proxy:
         yield proxy
 
 
 @pytest.mark.parametrize("name", [b"INFO", b"XADD", b"XREAD"])
 def test_a_client_whose_registration_is_interrupted_registers_within_its_time(
-    start_cluster: Starter, proxy: FaultProxy, name: bytes
+    proxy: FaultProxy, start_cluster: Starter, name: bytes
 ) -> None:
     cluster = start_cluster(workers=1)
     lost = proxy.lose_reply(lambda command: command.name == name and command.pid == OWN)
@@ -40,7 +40,7 @@ def test_a_client_whose_registration_is_interrupted_registers_within_its_time(
 
 @pytest.mark.parametrize("name", [b"XADD", b"XREAD"])
 def test_a_client_that_loses_a_reply_has_every_task_run_once(
-    start_cluster: Starter, proxy: FaultProxy, tmp_path: Path, name: bytes
+    proxy: FaultProxy, start_cluster: Starter, tmp_path: Path, name: bytes
 ) -> None:
     cluster = start_cluster(workers=1)
     log = tmp_path / "log"
@@ -55,7 +55,7 @@ def test_a_client_that_loses_a_reply_has_every_task_run_once(
 
 @pytest.mark.parametrize("name", [b"XADD", b"XREADGROUP"])
 def test_a_processor_that_loses_a_reply_runs_every_task_once(
-    start_cluster: Starter, proxy: FaultProxy, tmp_path: Path, name: bytes
+    proxy: FaultProxy, start_cluster: Starter, tmp_path: Path, name: bytes
 ) -> None:
     cluster = start_cluster(workers=0, redis=proxy.address)
     worker = cluster.add_worker()
