@@ -218,7 +218,7 @@ class LocalCluster:
 
     def was_shut_down(self) -> bool:
         """Whether a client has ended everything since this was started (`Client.shutdown`)."""
-        return self._last_shutdown() != self._shutdown_before
+        return bool(self._last_shutdown() != self._shutdown_before)
 
     def _last_shutdown(self) -> Any:
         assert self._connection is not None
