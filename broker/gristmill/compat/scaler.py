@@ -93,7 +93,7 @@ def redis_address(address: Any) -> Any:
 
 
 class Client(gristmill.Client):
-    """`scaler.Client`. Without an address it is the worker's own scheduler; outside of a worker that is a ValueError."""
+    """`scaler.Client`. Without an address it is the own one of the worker; outside of one that is a ValueError."""
 
     def __init__(
         self,
@@ -118,6 +118,9 @@ class Client(gristmill.Client):
             if address is None and "address" in str(error):
                 raise ValueError(NO_ADDRESS) from error
             raise
+
+    def __enter__(self) -> Client:
+        return self
 
     @property
     def identity(self) -> bytes:
