@@ -203,7 +203,7 @@ class _Link:
     async def _reply(self, frame: bytes) -> None:
         last = self._outstanding == 1
         if self._verdict.fault is Fault.PASS or not last:
-            if not self.silent:
+            if not self.silent and not self.writer.is_closing():
                 self.writer.write(frame)
         else:
             if self._verdict.fault is Fault.CUT_AFTER:
