@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,8 +26,7 @@ from typing import Any
 
 from gristmill import Client
 from gristmill.bench.tasks import noop
-from gristmill.client.courier import Courier
-from gristmill.client.session import BUSY
+from gristmill.client.courier import BUSY, Courier
 from gristmill.protocol.kinds import VERSION
 from gristmill.scheduler.loop import Loop
 from gristmill.settings import SchedulerSettings, WorkerSettings
@@ -78,6 +78,8 @@ class Stage:
 
     def __init__(self, address: str) -> None:
         self.store = connect(address)
+        self._folder = tempfile.TemporaryDirectory(prefix="gristmill-guard-")
+        self._objects = Path(self._folder.name) / "objects"
         self.loop = Loop(SchedulerSettings(redis=address))
         self.client = self._client(address)
         self.loop._run_duties = lambda: None  # type: ignore[method-assign]
@@ -93,6 +95,7 @@ class Stage:
         self.processor._link.close()
         self.client._session.close_connections()
         self.store.close()
+        self._folder.cleanup()
 
     def submit(self, tasks: int) -> list[Any]:
         """Submit no-ops and send them."""
@@ -151,7 +154,7 @@ class Stage:
         agent = AgentBoard()
         agent.words[FRESH_UNTIL] = 1 << 62
         self._agent = agent
-        facts = handover(WORKER, "played", address, WorkerSettings(redis=address))
+        facts = handover(WORKER, "played", address, WorkerSettings(redis=address), self._objects)
         read, write = os.pipe()
         os.set_blocking(write, False)
         standard = sys.stdin, sys.stdout, sys.stderr
@@ -160,7 +163,7 @@ class Stage:
         sys.stdin, sys.stdout, sys.stderr = standard
         output.end = lambda: None  # type: ignore[method-assign]
         # Queue and prefetch follow the measured durations: each task takes a microsecond here.
-        processor_module.clock_ns = itertools.count(0, 1000).__next__
+        processor_module.clock_ns = itertools.count(0, 1000).__next__  # type: ignore[attr-defined]
         made = facts._replace(processor="p1", board=os.dup(agent.descriptor), wake=write, bell=read)
         processor = Processor(made, output)
         processor._link.connect()
