@@ -128,7 +128,7 @@ def test_while_too_many_tasks_wait_new_ones_are_refused(start_cluster: Starter, 
         wait_until(is_refused, "the client knows that no new tasks are taken")
         cluster.add_worker()
         outcomes = [future.exception(timeout=30) for future in accepted]
-        assert outcomes[:150] == [None] * 150
+        assert outcomes[:100] == [None] * 100
         assert all(outcome is None or isinstance(outcome, QueueFullError) for outcome in outcomes)
         wait_until(lambda: database.string(cluster.keys.intake()) == "open", "the intake is open")
         wait_until(lambda: accepts(client), "new tasks are taken")

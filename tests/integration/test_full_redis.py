@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 
@@ -126,3 +128,21 @@ def test_when_there_is_room_again_everything_goes_on(
     wait_until(lambda: driver.state(client.task(4)), "a new task is taken")
     driver.send(Request.DISCONNECT, {"client": client.id, "after": 0})
     wait_for_invariants(database, keys)
+
+
+def test_a_full_redis_without_streams_keeps_nobody_busy(
+    own_server: RedisServer, full_database: Database, namespace: str, tmp_path: Path
+) -> None:
+    full_database.run("CONFIG", "SET", "maxmemory", "1")
+    scheduler = SchedulerProcess(own_server.address, namespace, tmp_path)
+    try:
+        wait_until(lambda: "waiting for Redis" in scheduler.log, "the scheduler waits", timeout=30)
+        before = psutil.Process(scheduler.process.pid).cpu_times().user
+        lines = scheduler.log.count("\n")
+        time.sleep(2)
+        assert psutil.Process(scheduler.process.pid).cpu_times().user - before < 0.5
+        assert scheduler.log.count("\n") - lines <= 2
+        full_database.run("CONFIG", "SET", "maxmemory", "0")
+        wait_until(lambda: "Redis is back" in scheduler.log, "the scheduler works", timeout=30)
+    finally:
+        scheduler.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -206,6 +207,27 @@ def test_a_redis_that_is_full_loses_nothing_that_was_accepted(own_server: RedisS
 
         ended_as_accepted_or_refused(accepted)
         wait_until(lambda: len(submit_until_refused(client, 1)) == 1, "new tasks are taken")
+    database.close()
+
+
+def test_an_argument_for_which_redis_has_no_room_is_refused_and_leaves_nothing(
+    own_server: RedisServer, start_cluster: Starter
+) -> None:
+    cluster = start_cluster(redis=own_server.address, schedulers=1)
+    database = Database(own_server.address)
+    with Client(cluster) as client:
+        assert client.submit(len, b"x" * 2_000_000).result(timeout=30) == 2_000_000
+        # Nobody closes the intake: the client learns from Redis itself that there is no room.
+        cluster.schedulers[0].send_signal(signal.SIGSTOP)
+        limit_memory(database, 1_000_000)
+        future = client.submit(len, b"y" * 8_000_000)
+        wait_until(lambda: client._session.outbox.full, "Redis has refused it", timeout=30)
+        cluster.schedulers[0].send_signal(signal.SIGCONT)
+        assert isinstance(future.exception(timeout=30), QueueFullError)
+        database.run("CONFIG", "SET", "maxmemory", 0)
+
+        wait_until(lambda: len(submit_until_refused(client, 1)) == 1, "new tasks are taken")
+        assert client.submit(len, b"z" * 2_000_000).result(timeout=30) == 2_000_000
     database.close()
 
 

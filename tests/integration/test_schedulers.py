@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -186,3 +187,28 @@ def test_under_even_load_capabilities_do_not_count(start_cluster: Starter, datab
     wait_until(lambda: database.hash(facts).get("allocation") == "even_load", "the policy is known to all schedulers")
     with Client(cluster) as client:
         assert client.options(capabilities=["gpu"]).submit(abs, -1).result(timeout=30) == 1
+
+
+def test_what_a_newer_release_has_written_is_left_to_newer_schedulers(
+    start_cluster: Starter, database: Database
+) -> None:
+    cluster = start_cluster(workers=1, schedulers=1)
+    facts = cluster.keys.namespace_facts()
+    with Client(cluster) as client:
+        assert client.submit(abs, -1).result(timeout=30) == 1
+        database.run("HSET", facts, "version", 99)
+
+        def stands_still() -> bool:
+            swept = database.hash(cluster.keys.clock())["swept"]
+            time.sleep(2)  # four sweeps
+            return database.hash(cluster.keys.clock())["swept"] == swept
+
+        wait_until(stands_still, "the scheduler does nothing", timeout=30)
+        future = client.submit(abs, -2)
+        client.flush()
+        assert stands_still()
+        assert database.length(cluster.keys.submit()) > 0
+        assert database.hash(facts)["version"] == "99"
+        database.run("HSET", facts, "version", 1)
+
+        assert future.result(timeout=30) == 2

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gristmill.client import recovery
 from gristmill.client.outbox import OPEN
-from gristmill.errors import ConnectionLostError, RedisRefusedError, TaskLostError
+from gristmill.errors import ConnectionLostError, QueueFullError, RedisRefusedError, TaskLostError
 from gristmill.store.connection import BLOCK_MILLISECONDS, REPLY_TIMEOUT_SECONDS, ReplyError, pack
 
 if TYPE_CHECKING:
@@ -145,8 +145,11 @@ class Courier:
         try:
             self._turn(longest)
         except (ConnectionLostError, RedisRefusedError) as error:
+            self._settle_unsent()  # what is refused for good must not be sent again
             if not session.stopping.is_set():
-                logger.warning("the client connects anew: %s", error, extra={"client": session.client_id})
+                # Soon after the last time it is the same trouble: said already.
+                level = logging.DEBUG if recovery.is_hasty(session) else logging.WARNING
+                logger.log(level, "the client connects anew: %s", error, extra={"client": session.client_id})
                 self._recover()
         except Exception:
             logger.exception("the client connects anew after an error of its own", extra={"client": session.client_id})
@@ -245,6 +248,10 @@ class Courier:
         outbox = session.outbox
         while outbox.dropped:
             session.inbox.end_canceled(outbox.dropped.pop())
+        while outbox.refused:
+            future = session.unfinished.get(outbox.refused.pop())
+            if future is not None:
+                session.inbox.fail(future, QueueFullError("Redis is full: submit it again later"))
         while outbox.lost:
             future = outbox.lost.pop()
             session.inbox.fail(

@@ -241,6 +241,8 @@ class Inbox:
                     self._send_again(future)
                 else:
                     self.fail(future, QueueFullError(f"new tasks are refused at the moment ({text}): submit it later"))
+            elif about == "object" and self.session.outbox.full and not self.session.wait_when_full:
+                self.fail(future, QueueFullError("Redis is full, with no room for the task's object: submit it later"))
             elif about == "object" and future._resent < RESENDS:
                 if future._function is not None:
                     future._function.uploaded = 0

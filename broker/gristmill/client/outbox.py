@@ -13,6 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import hiredis
+import orjson
+
 from gristmill.client import batches
 from gristmill.client.functions import FunctionObject, Functions
 from gristmill.client.future import Future
@@ -22,7 +25,7 @@ from gristmill.client.serializer import LargeCall, named
 from gristmill.protocol.buffers import with_objects
 from gristmill.protocol.keys import Keys
 from gristmill.protocol.payloads import object_id
-from gristmill.store.connection import pack
+from gristmill.store.connection import ReplyError, pack
 from gristmill.store.objects import object_writes
 
 WRITE_BATCHES = 16
@@ -57,6 +60,18 @@ class Write(NamedTuple):
     """When it was composed (monotonic seconds)."""
 
 
+def refused_tasks(write: Write, replies: list[Any]) -> list[int]:
+    """The numbers of the tasks whose batches were answered by an error."""
+    commands = hiredis.Reader()
+    commands.feed(write.data)
+    numbers: list[int] = []
+    for reply in replies:
+        command = commands.gets()
+        if isinstance(reply, ReplyError) and command[0] == b"XADD" and command[3] == b"tasks":
+            numbers += [row[0] for row in orjson.loads(command[4])["tasks"]]
+    return numbers
+
+
 class Outbox:
     """The queues of one client. `waiting` and `cancels` may be appended to by any thread without a lock."""
 
@@ -78,6 +93,10 @@ class Outbox:
         """Cancelled before they were sent."""
         self.lost: list[Future] = []
         """To be sent again, but their arguments have changed."""
+        self.refused: list[int] = []
+        """Numbers of tasks that a full Redis did not take: nothing of them is there."""
+        self.full = False
+        """Whether Redis was full at the last write."""
         self.large_added = 0
         """Bytes of large calls that were queued so far (written by callers, under the session's lock)."""
         self.large_taken = 0

@@ -68,10 +68,15 @@ def establish(session: Session, timeout: float) -> None:
             time.sleep(backoff(failures))
 
 
+def is_hasty(session: Session) -> bool:
+    """Whether the last recovery was only just now."""
+    return time.monotonic() - session.recovered < QUIET_SECONDS
+
+
 def recover(session: Session) -> None:
     """Connect again, for as long as it takes, and put right what was lost; returns when done or stopping."""
     failures = 0
-    if time.monotonic() - session.recovered < QUIET_SECONDS:
+    if is_hasty(session):
         session.hasty_recoveries += 1
         session.stopping.wait(backoff(session.hasty_recoveries))
     else:

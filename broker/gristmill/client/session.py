@@ -40,7 +40,7 @@ from gristmill.client.inbox import Inbox, LargeValue
 from gristmill.client.leaves import Leaf
 from gristmill.client.lookout import Lookout
 from gristmill.client.options import lane_of
-from gristmill.client.outbox import ASKED, OPEN, Outbox, Write
+from gristmill.client.outbox import ASKED, OPEN, Outbox, Write, refused_tasks
 from gristmill.client.recovery import establish, new_client_id
 from gristmill.client.shutdown import ShutdownAnswer
 from gristmill.client.uploading import Uploader
@@ -248,7 +248,11 @@ class Session:
                 refused = refused or reply
             replies.append(reply)
         if refused is not None:
+            self.outbox.full = refused.code == "OOM"
+            if self.outbox.full and not self.wait_when_full:
+                self.outbox.refused += refused_tasks(write, replies)
             raise refused
+        self.outbox.full = False
         for call in write.large:
             call.data = None
         if write.asked:

@@ -71,7 +71,7 @@ class Reporter:
             pack(("HSETNX", keys.namespace_facts(), "incarnation", secrets.token_hex(8))),
             pack(
                 (
-                    "HSET", keys.namespace_facts(), "version", VERSION, "allocation", replica.settings.allocation,
+                    "HSET", keys.namespace_facts(), "allocation", replica.settings.allocation,
                     "protected", int(replica.settings.protected),
                 )
             ),
@@ -82,6 +82,7 @@ class Reporter:
         for reply in replies:
             if isinstance(reply, ReplyError):
                 raise reply
+        check_version(replica)
         *_, shutdown, workers = replies
         replica.ending = is_ending(int(shutdown or 0), self._started, now_ms, int(workers))
 
@@ -94,6 +95,26 @@ def is_ending(shutdown_ms: int, started_ms: int, now_ms: int, workers: int) -> b
     if shutdown_ms < started_ms:
         return False
     return now_ms - shutdown_ms > (LEAVING_SECONDS if workers else GOODBYE_SECONDS) * 1000
+
+
+def check_version(replica: Replica) -> None:
+    """What lies in the namespace has a version, the newest of all schedulers that ever worked there.
+
+    An older one leaves it to others: raises ReplyError, and the loop tries again later.
+    """
+    facts = replica.keys.namespace_facts()
+    found = int(replica.connection.request("HGET", facts, "version") or 0)
+    if found > VERSION:
+        raise ReplyError(
+            f"NEWER expected data of version {VERSION} at most, which this release understands; got version {found} in "
+            f"the namespace {replica.keys.namespace!r}; update this scheduler"
+        )
+    if found < VERSION:
+        try:
+            replica.connection.request("HSET", facts, "version", VERSION)
+        except ReplyError as error:
+            if error.code != "OOM":  # a full Redis has to drain first
+                raise
 
 
 def withdraw(replica: Replica) -> None:

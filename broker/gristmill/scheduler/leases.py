@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gristmill.protocol.keys import GROUP_SCHEDULERS, REQUEST_STREAMS
 from gristmill.scheduler.controller import Controller, Duty, Replica
+from gristmill.scheduler.refusals import is_refusal
 from gristmill.store.connection import ReplyError
 
 CONSUMER_IDLE_MS = 60_000
@@ -42,7 +43,13 @@ def remove_dead_consumers(replica: Replica) -> None:
     """Replicas that are gone leave their names in the groups; those with nothing pending are taken off."""
     for name in REQUEST_STREAMS:
         stream = getattr(replica.keys, name)()
-        for facts in replica.connection.request("XINFO", "CONSUMERS", stream, GROUP_SCHEDULERS):
+        try:
+            consumers = replica.connection.request("XINFO", "CONSUMERS", stream, GROUP_SCHEDULERS)
+        except ReplyError as error:
+            if is_refusal(error):
+                raise
+            continue  # no such stream or group: the next read makes it anew
+        for facts in consumers:
             fields = dict(zip(facts[::2], facts[1::2], strict=True))
             if fields[b"idle"] > CONSUMER_IDLE_MS and fields[b"name"] != replica.id.encode():
                 command = replica.scripts.request_duty("remove_consumer", stream, fields[b"name"], CONSUMER_IDLE_MS)

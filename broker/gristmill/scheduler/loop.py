@@ -54,6 +54,10 @@ EARLY_MS = 2
 """How soon a request that came too early is tried again."""
 INTAKE_BYTES = 4 << 20
 """After so many bytes of tasks this replica looks at Redis's memory at once: a client brings 40 MB a second."""
+LEAST_ROW_BYTES = 8
+"""Fewer than a task has in its batch."""
+STABLE_SECONDS = 1.0
+"""A Redis that has been used for so long is back."""
 
 
 def controllers(settings: SchedulerSettings) -> list[Controller]:
@@ -121,6 +125,8 @@ class Loop:
         self._todo: dict[tuple[bytes, bytes], Entry] = {}
         """What was read and is not applied, in order."""
         self._aside: list[bytes] = []
+        # With a limit the intake is looked at several times before so many tasks have come.
+        self._intake_bytes = min(INTAKE_BYTES, LEAST_ROW_BYTES * settings.max_tasks_waiting or INTAKE_BYTES)
         self.health = Health(stuck_seconds=STUCK_SECONDS)
         self._read_pending = True
         self._poll = select.poll()
@@ -140,13 +146,17 @@ class Loop:
             while not self.stopping:
                 try:
                     self._connect()
-                    if failures:
-                        log.info("Redis is back")
-                    failures = 0
+                    connected = time.monotonic()
+                    if failures <= 1:
+                        log.info("scheduler connected", extra={"scheduler": self.replica.id})
                     self.health.ready = True
                     while not self.stopping:
                         self.health.beat()
                         self._turn()
+                        # One that answers and refuses, by turns, is not back yet.
+                        if failures and time.monotonic() - connected > STABLE_SECONDS:
+                            log.info("Redis is back")
+                            failures = 0
                 except (ConnectionLostError, ReplyError) as error:
                     self.replica.connection.close()
                     self.health.ready = False
@@ -185,6 +195,7 @@ class Loop:
 
     def _connect(self) -> None:
         self.replica.connection.connect()
+        information.check_version(self.replica)
         self.replica.scripts.load(self.replica.connection)
         self._reader.create_groups(self.replica.connection)
         self._poll = select.poll()
@@ -194,7 +205,6 @@ class Loop:
         self._reader.pending_from_the_start()
         self._duties = [(0.0, duty) for _, duty in self._duties]
         self._next_duty = 0.0
-        log.info("scheduler connected", extra={"scheduler": self.replica.id})
 
     def _pause(self, seconds: float) -> None:
         select.select([self._woken], [], [], seconds)
@@ -227,8 +237,8 @@ class Loop:
         if isinstance(reply, ReplyError):
             if reply.code != "NOGROUP":
                 raise reply
-            log.warning("the request streams were gone; they are made anew")
-            self._reader.create_groups(connection)
+            self._reader.create_groups(connection, insist=True)
+            log.warning("the request streams were gone; they were made anew")
         else:
             self._add(self._reader.entries(reply))
             self._read_pending = pending and self._reader.note_pending(reply)

@@ -65,14 +65,16 @@ class Reader:
             if item is not None and item[1]
         ]
 
-    def create_groups(self, connection: Connection) -> None:
-        """Create the groups that are missing, from the beginning: what was added before is a request too."""
+    def create_groups(self, connection: Connection, *, insist: bool = False) -> None:
+        """Create the groups that are missing, from the beginning: what was added before is a request too.
+
+        A full Redis refuses before it looks whether the group exists: reading will tell. If it has told, `insist`.
+        """
         for stream in self.streams:
             try:
                 connection.request("XGROUP", "CREATE", stream, GROUP_SCHEDULERS, "0", "MKSTREAM")
             except ReplyError as error:
-                # A full Redis refuses before it looks whether the group exists; reading will tell.
-                if error.code not in ("BUSYGROUP", "OOM"):
+                if error.code != "BUSYGROUP" and (insist or error.code != "OOM"):
                     raise
 
     def take_over(self, connection: Connection, idle_ms: int) -> list[Entry]:
