@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gristmill.client.client import Client
     from gristmill.client.future import Future, Profile
     from gristmill.client.gathering import gather
+    from gristmill.client.references import ObjectReference
+    from gristmill.client.serializing import Serializer
     from gristmill.cluster import LocalCluster
     from gristmill.errors import (
         AddressError,
@@ -64,6 +66,7 @@ __all__ = [
     "LocalCluster",
     "MessageError",
     "MissingObjectError",
+    "ObjectReference",
     "ProcessorDiedError",
     "Profile",
     "ProtectedError",
@@ -73,6 +76,7 @@ __all__ = [
     "RemoteTraceback",
     "ResultSerializationError",
     "SerializationError",
+    "Serializer",
     "SettingError",
     "TaskError",
     "TaskLostError",
@@ -89,7 +93,9 @@ _HOMES = {
     "AsyncClient": "gristmill.client.asynchronous",
     "Client": "gristmill.client.client",
     "Future": "gristmill.client.future",
+    "ObjectReference": "gristmill.client.references",
     "Profile": "gristmill.client.future",
+    "Serializer": "gristmill.client.serializing",
     "LocalCluster": "gristmill.cluster",
     "gather": "gristmill.client.gathering",
     "RemoteTraceback": "gristmill.protocol.payloads",

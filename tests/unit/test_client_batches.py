@@ -18,7 +18,7 @@ from gristmill.client.serializer import LargeCall
 from gristmill.protocol.kinds import BATCH_BYTES, BATCH_TASKS, TASK_COLUMNS
 from gristmill.protocol.messages import TaskOptions, TasksMessage
 
-SESSION: Any = SimpleNamespace(client_id="abc")
+SESSION: Any = SimpleNamespace(client_id="abc", serializer=None)
 
 
 def function_named(name: str, object_id: str = "abc.f1-1") -> FunctionObject:

@@ -16,7 +16,7 @@ from gristmill.client.serializer import LargeCall, dump_call
 from gristmill.protocol.keys import Keys
 from gristmill.protocol.kinds import BATCH_TASKS
 
-SESSION: Any = SimpleNamespace(client_id="abc")
+SESSION: Any = SimpleNamespace(client_id="abc", serializer=None)
 KEYS = Keys()
 
 

@@ -13,19 +13,21 @@ import pytest
 from gristmill.client.future import CANCELLED, FINISHED, Future
 from gristmill.client.leaves import Leaves
 from gristmill.client.serializer import (
-    DependencyFailedError,
     LargeCall,
     call_with_values,
     dump_call,
     is_plain,
 )
+from gristmill.client.serializing import DependencyFailedError
 from gristmill.errors import MissingObjectError, ResultSerializationError, SerializationError
 from gristmill.protocol import messages, payloads
 from gristmill.protocol.keys import CHUNK_BYTES, Keys
 from gristmill.protocol.kinds import OBJECT_LIFETIME_SECONDS
 from gristmill.store.objects import object_writes
 
-SESSION: Any = SimpleNamespace(client_id="abc", outbox=SimpleNamespace(leaves=Leaves(collections.deque())))
+SESSION: Any = SimpleNamespace(
+    client_id="abc", serializer=None, outbox=SimpleNamespace(leaves=Leaves(collections.deque()))
+)
 
 
 def future_of(number: int, session: Any = SESSION) -> Future:

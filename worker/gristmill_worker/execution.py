@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from gristmill import client
 from gristmill.errors import DeserializationError, MissingObjectError, ResultSerializationError, TimeLimitError
 from gristmill.protocol import payloads
 from gristmill.protocol.buffers import Buffer, Leaves
@@ -58,6 +59,7 @@ def execute(
     interrupts: Interrupts,
     place: Place,
     leaves: Leaves | None = None,
+    serializer: Function | None = None,
 ) -> Outcome | None:
     """Load the function and its arguments, call it, and pickle what it returns; None when it was cancelled meanwhile.
 
@@ -69,17 +71,23 @@ def execute(
         run: the task's run options.
         start: the START under which it executes, for interrupts.
         leaves: the large arguments that the call names.
+        serializer: where the user's serializer comes from, when the call was made by one.
     """
     loading = "%s"
     try:
         interrupts.enter(start)
         called = function.load()
         loading = "an argument of %s"
-        args, kwargs = payloads.load_call(call, _loader(values), leaves)
+        if serializer is None:
+            args, kwargs = payloads.load_call(call, _loader(values), leaves)
+        else:
+            custom = client.current_serializer = serializer.load()
+            args, kwargs = payloads.load_call(call, _loader(values, custom), leaves)
+            args, kwargs = payloads.deserialized(args, kwargs, custom)
         loading = ""
         value = called(*args, **kwargs)
         try:
-            data = payloads.value_pieces(value)
+            data = payloads.value_pieces(value) if serializer is None else payloads.custom_pieces(value, custom)
         except ResultSerializationError as error:
             raise explained(error, value) from error.__cause__
         interrupts.running = 0
@@ -142,7 +150,7 @@ def time_limit_error(run: Mapping[str, Any], place: Place) -> TimeLimitError:
     )
 
 
-def _loader(values: Mapping[str, Buffer] | None) -> Callable[[str], Any] | None:
+def _loader(values: Mapping[str, Buffer] | None, custom: Any = None) -> Callable[[str], Any] | None:
     """What gives the value of a dependency; each is loaded once, so that identity is kept within the call."""
     if values is None:
         return None
@@ -152,7 +160,7 @@ def _loader(values: Mapping[str, Buffer] | None) -> Callable[[str], Any] | None:
         if task not in loaded:
             if task not in values:
                 raise MissingObjectError(f"the value of task {task}, on which this one depends, did not come with it")
-            loaded[task] = payloads.load_value(values[task])
+            loaded[task] = payloads.load_value(values[task], custom)
         return loaded[task]
 
     return value_of

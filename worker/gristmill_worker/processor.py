@@ -23,7 +23,7 @@ import orjson
 from gristmill import client, interpreter, logs
 from gristmill.errors import MissingObjectError
 from gristmill.protocol import kinds, payloads
-from gristmill.protocol.buffers import LEAF_BYTES, WITH_OBJECTS, Buffer, Named, split_objects
+from gristmill.protocol.buffers import LEAF_BYTES, PICKLE, WITH_SERIALIZER, Buffer, Named, split_objects
 from gristmill.protocol.keys import Keys
 from gristmill_worker import leash, preload
 from gristmill_worker.aftermath import Aftermath
@@ -321,8 +321,10 @@ class Processor:
             data: Buffer = (
                 payloads.bytes_of(call) if call is not None else self._link.read_object(fields[b"object"].decode())
             )
-            leaves = None
-            if data[0] == WITH_OBJECTS:
+            leaves = serializer = None
+            if data[0] != PICKLE:
+                if data[0] == WITH_SERIALIZER:
+                    serializer = self._serializer(data)
                 named, data = split_objects(data)
                 leaves = self._files.open(named).leaves()
             below = function.opened  # the same function may wait below on the stack
@@ -334,9 +336,17 @@ class Processor:
         try:
             if "chunk" in run:
                 return execute_chunk(function, fields[b"name"], data, start, self._interrupts, self._place)
-            return execute(function, fields[b"name"], data, values, run, start, self._interrupts, self._place, leaves)
+            name, interrupts = fields[b"name"], self._interrupts
+            return execute(function, name, data, values, run, start, interrupts, self._place, leaves, serializer)
         finally:
+            client.current_serializer = None
             function.opened = below
+
+    def _serializer(self, call: Buffer) -> Function:
+        """The user's serializer that a call names first."""
+        (object_id, size), *_ = split_objects(call)[0]
+        found = self._functions.get(object_id.encode())
+        return found or self._functions.add(object_id.encode(), self._link.read_object(object_id, size))
 
     def _values(self, fields: dict[bytes, bytes]) -> dict[str, Buffer]:
         """The pickled values of the tasks that this one depends on."""

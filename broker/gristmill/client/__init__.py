@@ -10,6 +10,10 @@ options.py     what may differ from task to task
 future.py      the futures: what `concurrent.futures` promises
 gate.py        their lock, and why they need none until somebody waits
 serializer.py  a call becomes bytes; futures in it become dependencies
+serializing.py serializers of the user's own; objects that are sent for themselves
+leaves.py      large arguments: each is an object of its own
+references.py  what `send_object` returns
+uploading.py   large arguments are uploaded before the call that names them
 functions.py   each function is serialised once, and again when it has changed
 batches.py     calls become the bodies of requests (pure)
 outbox.py      what waits to be sent, and what one write holds
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
     from gristmill.client.nested import Waits
 
 __all__ = ["Client", "Future", "current"]
+
+current_serializer: Any = None
+"""The serializer of the client whose task this process executes at the moment, when that has one of its own."""
 
 current: tuple[str, int] | None = None
 """The task that this process executes at the moment, as (task id, attempt): a processor sets it around each task,

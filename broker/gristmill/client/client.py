@@ -15,7 +15,9 @@ from gristmill.client.leaves import Leaf
 from gristmill.client.many import ManyCalls
 from gristmill.client.options import check_names, task_options
 from gristmill.client.outbox import OPEN
-from gristmill.client.serializer import DependencyFailedError, LargeCall, dump_call
+from gristmill.client.references import ObjectReference
+from gristmill.client.serializer import LargeCall, dump_call
+from gristmill.client.serializing import DependencyFailedError, send_object
 from gristmill.client.session import Session
 from gristmill.client.shutdown import shut_down
 from gristmill.errors import SettingError
@@ -136,6 +138,26 @@ class Calls(ManyCalls):
         """
         return self._session.lookout.capacity()
 
+    def send_object(self, value: Any, name: str = "") -> ObjectReference:
+        """Upload a value once; the reference can be an argument of any number of tasks, at any depth.
+
+        Each task finds the value in its place, for itself alone. It is freed when the reference and the tasks that use
+        it are gone. Raises SerializationError, ConnectionLostError and ClientClosedError.
+
+            table = client.send_object(load_table(), name="table")
+            futures = [client.submit(look_up, table, key) for key in keys]
+        """
+        return send_object(self._session, value, name)
+
+    def clear(self, *, timeout: float | None = CANCEL_SECONDS) -> None:
+        """Begin anew: unfinished tasks are cancelled (at most `timeout` seconds are waited for that), objects freed.
+
+        Futures that are done keep their values. References that were made before raise MissingObjectError when they
+        are used. New calls work.
+        """
+        self.cancel(list(self._session.unfinished.values()), timeout=timeout)
+        self._session.forget_objects()
+
     def executor(self) -> Executor:
         """A `concurrent.futures.Executor` whose calls are tasks of this client, for all that takes one.
 
@@ -217,6 +239,8 @@ class Client(Calls):
         name: shown on the status page.
         lease_seconds: after so long without a word from this process its tasks are cancelled.
         connect_timeout: seconds that connecting and registering may take.
+        serializer: how arguments and values become bytes: a subclass of `gristmill.Serializer`. Inside a task that
+            of the task's client, by default.
         when_full: while no new tasks are taken (Redis is nearly full, or too many tasks wait), `submit` raises
             QueueFullError ("raise"), or the tasks wait here ("wait").
 
@@ -235,6 +259,7 @@ class Client(Calls):
         name: str = "",
         lease_seconds: float = LEASE_SECONDS,
         connect_timeout: float = CONNECT_SECONDS,
+        serializer: Any = None,
         when_full: Literal["raise", "wait"] = "raise",
     ) -> None:
         if address is not None and not isinstance(address, str):
@@ -260,11 +285,12 @@ class Client(Calls):
             )
         if when_full not in ("raise", "wait"):
             raise SettingError(f"expected when_full to be 'raise' or 'wait'; got {when_full!r}")
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "name": name,
             "lease_seconds": lease_seconds,
             "connect_timeout": connect_timeout,
             "when_full": when_full,
+            "serializer": serializer if serializer is not None else gristmill.client.current_serializer,
         }
         self._session = Session(
             self.address,
@@ -273,6 +299,7 @@ class Client(Calls):
             lease_seconds=lease_seconds,
             connect_timeout=connect_timeout,
             wait_when_full=when_full == "wait",
+            serializer=self._settings["serializer"],
             parent=gristmill.client.current,
         )
 

@@ -295,7 +295,7 @@ class Future(concurrent.futures.Future[Any]):
         else:
             data = self._read(payload)
             try:
-                value = pickle.loads(data) if data[0] == PICKLE else payloads.load_value(data)
+                value = pickle.loads(data) if data[0] == PICKLE else self._load_other(data)
             except Exception as problem:
                 error = payloads.loading_failed(f"the value of task {self.task_id}", problem)
                 error.__cause__ = problem
@@ -306,6 +306,11 @@ class Future(concurrent.futures.Future[Any]):
                 if row is not None:
                     row[3] = None
             return self._error
+
+    def _load_other(self, data: bytes | bytearray) -> Any:
+        """A value with buffers beside it, or one that the user's serializer made."""
+        custom = self._session.serializer if self._session is not None else None
+        return payloads.load_value(data, custom.serializer if custom is not None else None)
 
     def _read(self, payload: Any) -> bytes | bytearray:
         """The bytes of a payload; a large one is fetched."""

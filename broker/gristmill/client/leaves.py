@@ -100,9 +100,10 @@ class Reference(Leaf):
     __slots__ = ("_dump", "_pieces")
 
     def __init__(self, value: Any, dump: Callable[[Any], list[Buffer]], released: Released) -> None:
+        super().__init__(value, 0, released)
         self._dump = dump
         self._pieces: list[Buffer] | None = dump(value)
-        super().__init__(value, sum(map(len, self._pieces)), released)
+        self.size = sum(map(len, self._pieces))
 
     def contents(self) -> list[Buffer]:
         """The bytes, made anew but for the first time."""

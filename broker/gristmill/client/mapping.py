@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from gristmill.client.chunking import CHUNK_BYTES, MOST_ITEMS, Sizer
 from gristmill.client.functions import check_call
 from gristmill.client.future import RUNNING, Future
-from gristmill.client.serializer import DependencyFailedError, LargeCall, dump_call
+from gristmill.client.serializer import LargeCall, dump_call
+from gristmill.client.serializing import DependencyFailedError
 from gristmill.errors import ProcessorDiedError, SerializationError, WorkerDiedError
 from gristmill.protocol import payloads
 from gristmill.protocol.chunks import SLICE_NS, ChunkOutcome, columns_of, dump_calls, dump_columns
@@ -104,7 +105,8 @@ class Mapped:
         self._calls = calls
         self._session = session
         self._function = function
-        self._called = session.outbox.functions.get(function)
+        functions = session.outbox.functions
+        self._called = functions.get_whole(function) if calls._reserialize else functions.get(function)
         self._options: Mapping[str, Any] = calls._options or {}
         self._items = items
         self._on_end = on_end
@@ -114,7 +116,7 @@ class Mapped:
         self._unseen: deque[Part] = deque()
         """Parts not yet looked at by `_look`, in order."""
         self._next_probe = PROBES
-        if not _ALONE.isdisjoint(self._options):
+        if session.serializer is not None or not _ALONE.isdisjoint(self._options):
             self.sizer = Sizer(1, fixed=True)
         elif chunksize == "auto":
             self.sizer = Sizer(most)

@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gristmill.client.future import RUNNING, Future
 from gristmill.client.leaves import KINDS, Cut, Leaf, Leaves
 from gristmill.client.references import ObjectReference
+from gristmill.client.serializing import DependencyFailedError, SerializerLeaf
 from gristmill.errors import SerializationError
 from gristmill.protocol import payloads
-from gristmill.protocol.buffers import LEAF_BYTES, NAME_BYTES, Named, with_objects
+from gristmill.protocol.buffers import (
+    CUSTOM,
+    LEAF_BYTES,
+    NAME_BYTES,
+    WITH_OBJECTS,
+    WITH_SERIALIZER,
+    Named,
+    Serialized,
+    with_objects,
+)
 from gristmill.protocol.kinds import INLINE_BYTES
 
 if TYPE_CHECKING:
@@ -29,14 +39,6 @@ _SIZED = frozenset({str, bytes})
 PLAIN_PROTOCOL = 3
 """Without the frames of later protocols: 20 characters instead of 28 for `f(1)`, which Redis writes four times."""
 _SEQUENCES = frozenset({list, tuple, set, frozenset})
-
-
-class DependencyFailedError(Exception):
-    """A future among the arguments is done and has no value: the task that should use it has its fate."""
-
-    def __init__(self, future: Future) -> None:
-        super().__init__(future)
-        self.future = future
 
 
 class Beside(NamedTuple):
@@ -91,7 +93,7 @@ class LargeCall:
         if self.data is not None:
             return self.data
         try:
-            data, beside = dump_call(session, "", self.args, self.kwargs)
+            data, beside = dump_call(session, "the task", self.args, self.kwargs)
         except Exception:  # it cannot be serialised any more
             return None
         if zlib.crc32(data) != self.checksum or (beside.leaves if beside else ()) != self.leaves:
@@ -100,7 +102,10 @@ class LargeCall:
 
     def with_ids(self, data: bytes) -> bytes:
         """The bytes as they travel: the ids of the objects in front."""
-        return with_objects(map(named, self.leaves), data) if self.leaves else data
+        if not self.leaves:
+            return data
+        form = WITH_SERIALIZER if isinstance(self.leaves[0], SerializerLeaf) else WITH_OBJECTS
+        return with_objects(map(named, self.leaves), data, form)
 
 
 def named(leaf: Leaf) -> Named:
@@ -135,6 +140,9 @@ def dump_call(
     `whole`: large arguments that may have changed are looked at whole. Raises SerializationError naming the argument
     that cannot be serialised, and DependencyFailedError.
     """
+    if session.serializer is not None:
+        args, kwargs = session.serializer.arguments(session, name, args, kwargs)
+        return _dump(session, (args, kwargs), whole=whole, first=session.serializer.leaf)
     if is_plain(args) and (not kwargs or is_plain(kwargs.values())):
         try:
             data = pickle.dumps((args, kwargs), PLAIN_PROTOCOL)
@@ -151,9 +159,13 @@ def dump_call(
         raise _naming_the_argument(session, name, args, kwargs, error) from error
 
 
-def _dump(session: Session, value: Any, *, whole: bool = False) -> tuple[bytes, Beside | None]:
+def _dump(
+    session: Session, value: Any, *, whole: bool = False, first: Leaf | None = None
+) -> tuple[bytes, Beside | None]:
     buffer = io.BytesIO()
     cut = Cut(session.outbox.leaves, whole=whole)
+    if first is not None:
+        cut.add(first)
     pickler = _pickler_class()(buffer, session, cut)
     pickler.dump(value)
     if not pickler.dependencies and not cut.found:
@@ -191,7 +203,10 @@ def _pickler_class() -> Callable[[io.BytesIO, Session, Cut], Any]:
 
         def reducer_override(self, value: Any) -> Any:
             if type(value) is Future:
-                return (payloads.load_value, (_value_bytes(value),))
+                data = _value_bytes(value)
+                if data[0] == CUSTOM:  # it was done just now
+                    return (Serialized, (bytes(data[1:]),))
+                return (payloads.load_value, (data,))
             return super().reducer_override(value)
 
     return CallPickler

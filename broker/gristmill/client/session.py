@@ -27,7 +27,9 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterable
+from typing import Any
 
 import gristmill.client
 from gristmill._version import __version__
@@ -42,6 +44,8 @@ from gristmill.client.lookout import Lookout
 from gristmill.client.options import lane_of
 from gristmill.client.outbox import ASKED, OPEN, Outbox, Write, refused_tasks
 from gristmill.client.recovery import establish, new_client_id
+from gristmill.client.references import ObjectReference
+from gristmill.client.serializing import Custom
 from gristmill.client.shutdown import ShutdownAnswer
 from gristmill.client.uploading import Uploader
 from gristmill.errors import (
@@ -78,6 +82,7 @@ class Session:
         lease_seconds: float,
         connect_timeout: float,
         wait_when_full: bool,
+        serializer: Any = None,
         parent: tuple[str, int] | None,
     ) -> None:
         self.address = address
@@ -105,6 +110,9 @@ class Session:
         if parent is not None and gristmill.client.waits is not None:
             # The deepest first: what a task waits for comes before what is like the task.
             self.outbox.priority = min(gristmill.client.waits.priority_of(parent[0]) + 1, PRIORITY_LIMIT)
+        self.serializer = None if serializer is None else Custom(serializer, self.outbox.functions.released)
+        """The user's, or None."""
+        self.references: weakref.WeakSet[ObjectReference] = weakref.WeakSet()
         self.inbox = Inbox(self)
         self.state = BUSY
         self.lock = threading.Lock()
@@ -328,6 +336,14 @@ class Session:
         """See to it that Redis has these objects; raises ConnectionLostError or RedisRefusedError."""
         for leaf in leaves:
             self._uploader.upload(leaf)
+
+    def forget_objects(self) -> None:
+        """Release what no unfinished task uses: references stand for nothing any more."""
+        for reference in list(self.references):
+            reference.clear()
+        self.references.clear()
+        self.outbox.functions.clear()
+        self.hand_over()
 
     # --- the end ------------------------------------------------------------------------------------------
 

@@ -6,6 +6,9 @@ A pickle begins with the byte 0x80. Two other forms are told by their first byte
                    arrays use them where they are, be it in a file that is mapped or in what was received
     WITH_OBJECTS   ids of objects, and a pickle in which `(kind, index)` stands for a **leaf**: a large argument that is
                    an object of its own. The ids are not in the pickle itself, since they change when Redis loses data.
+    WITH_SERIALIZER  the same; the first of these objects is the user's serializer, by which the arguments and the value
+                   are serialised
+    CUSTOM         no pickle: what the user's serializer made of a value
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from typing import Any, NamedTuple
 PICKLE = 0x80
 WITH_BUFFERS = 0x01
 WITH_OBJECTS = 0x02
+WITH_SERIALIZER = 0x03
+CUSTOM = 0x04
 
 LEAF_BYTES = 64 * 1024
 """From this size on an argument (bytes, bytearray, text, a buffer of an array) is an object of its own."""
@@ -85,19 +90,31 @@ class Named(NamedTuple):
     """Bytes."""
 
 
-def with_objects(named: Iterable[Named], pickled: bytes) -> bytes:
+def with_objects(named: Iterable[Named], pickled: bytes, form: int = WITH_OBJECTS) -> bytes:
     """A pickle with the objects that its leaves stand for."""
     words = " ".join(f"{object_id}:{size}" for object_id, size in named)
-    return b"%c%b\n%b" % (WITH_OBJECTS, words.encode(), pickled)
+    return b"%c%b\n%b" % (form, words.encode(), pickled)
 
 
 def split_objects(data: Buffer) -> tuple[list[Named], Buffer]:
     """The objects and the pickle of what `with_objects` gave; no objects when it is a pickle alone."""
-    if data[:1] != bytes((WITH_OBJECTS,)):
+    if not data or data[0] not in (WITH_OBJECTS, WITH_SERIALIZER):
         return [], data
     head, _, _ = bytes(data[1:LONGEST_HEAD]).partition(b"\n")
     words = [word.rpartition(":") for word in head.decode().split()]
     return [Named(object_id, int(size)) for object_id, _, size in words], memoryview(data)[len(head) + 2 :]
+
+
+class Serialized:
+    """An argument as the user's serializer has made it."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self) -> tuple[type[Serialized], tuple[bytes]]:
+        return (Serialized, (self.data,))
 
 
 class Leaves:
@@ -128,7 +145,7 @@ def leaf_from(kind: str, view: memoryview) -> Any:
     if kind == TEXT:
         return str(view, "utf-8", "surrogatepass")
     if kind == VALUE:
-        return load(view)
+        return load(view) if view[0] != CUSTOM else Serialized(bytes(view[1:]))
     raise pickle.UnpicklingError(f"expected a kind of leaf; got {kind!r}")
 
 

@@ -29,7 +29,7 @@ from gristmill.errors import (
     ResultSerializationError,
     TaskError,
 )
-from gristmill.protocol.buffers import BUFFER_BYTES, Buffer, LeafUnpickler, Leaves, join, load
+from gristmill.protocol.buffers import BUFFER_BYTES, CUSTOM, Buffer, LeafUnpickler, Leaves, Serialized, join, load
 from gristmill.protocol.keys import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -161,8 +161,38 @@ def _refuse(value: Any, error: Exception) -> NoReturn:
     raise ResultSerializationError(f"the task's result, of type {name}, cannot be serialised: {reason}") from error
 
 
-load_value = load
-"""A value from its bytes; raises what loading raises."""
+def load_value(data: Buffer, serializer: Any = None) -> Any:
+    """A value from its bytes; raises what loading raises.
+
+    `serializer` is the user's, without which a value that it has made cannot be loaded.
+    """
+    if data[0] != CUSTOM:
+        return load(data)
+    if serializer is None:
+        raise DeserializationError(
+            "expected the client to have the serializer that made this value; it has none; "
+            "give Client the same serializer"
+        )
+    return serializer.deserialize(bytes(data[1:]))
+
+
+def custom_pieces(value: Any, serializer: Any) -> list[Buffer]:
+    """A task's value, as the user's serializer makes it; raises ResultSerializationError saying which type and why."""
+    try:
+        return [bytes((CUSTOM,)), bytes(memoryview(serializer.serialize(value)))]
+    except Exception as error:  # user code
+        _refuse(value, error)
+
+
+def deserialized(
+    args: tuple[Any, ...], kwargs: dict[str, Any], serializer: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call whose arguments the user's serializer has made."""
+
+    def one(value: Any) -> Any:
+        return serializer.deserialize(value.data) if type(value) is Serialized else value
+
+    return tuple(map(one, args)), {name: one(value) for name, value in kwargs.items()}
 
 
 # --- failures ---------------------------------------------------------------------------------------------
