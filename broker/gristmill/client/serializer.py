@@ -17,7 +17,7 @@ from gristmill.client.future import RUNNING, Future
 from gristmill.client.leaves import KINDS, Cut, Leaf, Leaves
 from gristmill.client.references import ObjectReference
 from gristmill.client.serializing import DependencyFailedError, SerializerLeaf
-from gristmill.errors import SerializationError
+from gristmill.errors import MissingObjectError, SerializationError
 from gristmill.protocol import payloads
 from gristmill.protocol.buffers import (
     CUSTOM,
@@ -153,7 +153,7 @@ def dump_call(
                 return data, None
     try:
         return _dump(session, (args, kwargs), whole=whole)
-    except DependencyFailedError:
+    except (DependencyFailedError, MissingObjectError):
         raise
     except Exception as error:
         raise _naming_the_argument(session, name, args, kwargs, error) from error
