@@ -239,8 +239,9 @@ class Outbox:
     def _take_rows(self) -> list[Future]:
         """The next batch. Tasks whose cancel was asked for meanwhile never leave."""
         rows = batches.cut_batch(self.waiting)
-        if any(future._cancel_asked for future in rows):
-            self.dropped += [future for future in rows if future._cancel_asked]
+        dropped = [future for future in rows if future._cancel_asked]
+        if dropped:
+            self.dropped += dropped
             rows = [future for future in rows if not future._cancel_asked]
         return rows
 
