@@ -2,7 +2,7 @@
 
     make mutate-guards                          every script and include
     make mutate-guards ARGS="submit accept"     these files
-    make mutate-guards ARGS="--jobs 4 result"
+    make mutate-guards ARGS="--quick result"    without the tests of other scripts: what survives here may not there
 
 A mutant meets the tests of its script first (of an include: of the scripts that include it), and those of all other
 scripts only when they pass. One that no test notices survives; the list of survivors is the result, and exit code 1.
@@ -99,9 +99,9 @@ def run_tests(mutant: Mutant, files: list[str], report: Path) -> int:
     return int(pytest.ExitCode.TESTS_FAILED)
 
 
-def judge(mutant: Mutant, report: Path) -> str:
-    """Run the stages until a test fails: that test, or nothing when all pass."""
-    for files in stages(mutant.path):
+def judge(mutant: Mutant, report: Path, most: int) -> str:
+    """Run the stages, at most so many, until a test fails: that test, or nothing when all pass."""
+    for files in stages(mutant.path)[:most]:
         code = run_tests(mutant, files, report)
         if code == pytest.ExitCode.OK:
             continue
@@ -113,7 +113,7 @@ def judge(mutant: Mutant, report: Path) -> str:
     return ""
 
 
-def judge_all(todo: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, str]]:
+def judge_all(todo: list[Mutant], jobs: int, most: int) -> Iterator[tuple[Mutant, str]]:
     """Each mutant with the test that noticed it, as they come; `jobs` at the same time, a process each."""
     with tempfile.TemporaryDirectory() as folder:
         waiting = list(enumerate(todo))[::-1]
@@ -125,7 +125,7 @@ def judge_all(todo: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, str]]:
                 if child == 0:
                     code = 1
                     try:
-                        said = judge(mutant, Path(folder) / f"{number}.report")
+                        said = judge(mutant, Path(folder) / f"{number}.report", most)
                         (Path(folder) / f"{number}.verdict").write_text(said)
                         code = 0
                     except BaseException:
@@ -154,6 +154,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutate-guards", description="Tests without each guard in turn.")
     parser.add_argument("names", nargs="*", help="names of scripts and includes; all without any")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at the same time")
+    parser.add_argument("--quick", action="store_true", help="only the tests of the script and the broad ones")
     parser.add_argument("--list", action="store_true", help="only list the guards")
     options = parser.parse_args()
     unknown = set(options.names) - {Path(path).stem for path in lua_files()}
@@ -166,7 +167,7 @@ def main() -> int:
     os.chdir(TESTS.parent)
     begun = time.monotonic()
     survivors = []
-    for number, (mutant, noticed_by) in enumerate(judge_all(todo, options.jobs), 1):
+    for number, (mutant, noticed_by) in enumerate(judge_all(todo, options.jobs, 2 if options.quick else 9), 1):
         said = f"noticed by {noticed_by}" if noticed_by else "SURVIVES"
         print(f"{number}/{len(todo)} {mutant.name}: {said}", flush=True)
         if not noticed_by:
