@@ -30,7 +30,14 @@ from support import byhand, database, driver, invariants, server  # noqa: F401 -
 
 TESTS = Path(__file__).resolve().parent.parent
 LUA = Path(loader.__file__).parent
-BROAD = ("test_duplicates.py", "test_rubbish.py", "test_bounds.py", "test_entries.py", "test_batches.py")
+BROAD = (
+    "test_duplicates.py",
+    "test_rubbish.py",
+    "test_bounds.py",
+    "test_entries.py",
+    "test_batches.py",
+    "test_odd_fields.py",
+)
 """They ask all scripts the same questions, so they notice most of what a script's own tests do not ask."""
 SLOW = TESTS / "properties" / "test_rule_machine.py"
 PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]

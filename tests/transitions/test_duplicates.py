@@ -40,7 +40,15 @@ BODIES: dict[Request, Body] = {
     Request.END_CLIENT: lambda client, worker: {"client": client.id},
     Request.END_WORKER: lambda client, worker: {"worker": worker.id, "reason": "expired"},
     Request.RESOLVE: lambda client, worker: {"task": client.task(1)},
+    Request.HELD: lambda client, worker: {"worker": worker.id, "number": 1, "tasks": []},
+    Request.KNOWN: lambda client, worker: {"client": client.id, "registration": 1, "tasks": [1, 99]},
+    Request.CANCEL_CLIENT: lambda client, worker: {"by": "somebody", "client": client.id, "reason": ""},
+    Request.RETRY: lambda client, worker: {"by": "somebody", "task": client.task(1)},
+    Request.ORDER_WORKER: lambda client, worker: {"by": "somebody", "worker": worker.id, "order": "drain"},
+    Request.PAUSE: lambda client, worker: {"by": "somebody", "paused": True},
+    Request.SHUTDOWN: lambda client, worker: {"client": client.id},
 }  # fmt: skip
+"""A sound body of each kind."""
 
 
 @pytest.mark.parametrize("kind", Request)
@@ -51,12 +59,24 @@ def test_an_entry_that_two_replicas_apply_counts_once(driver: Driver, kind: Requ
     client.cancel(2)
     driver.send(kind, BODIES[kind](client, worker))
     (entry,) = driver.read(STREAM_OF[kind])
-    assert driver.apply_entry(STREAM_OF[kind], entry) in ("applied", "early")
+    assert driver.apply_entry(STREAM_OF[kind], entry) in ("applied", "early", "unknown")
     before, counts = driver.snapshot(), driver.counts()
 
     assert driver.apply_entry(STREAM_OF[kind], entry) == "duplicate"
     assert driver.snapshot() == before
     assert driver.counts() == counts
+
+
+@pytest.mark.parametrize("kind", Request)
+@pytest.mark.parametrize("body", [b"{", b'{"version":1}'])
+def test_what_two_replicas_cannot_understand_is_set_aside_once(driver: Driver, kind: Request, body: bytes) -> None:
+    driver.send(kind, body)
+    (entry,) = driver.read(STREAM_OF[kind])
+    first = driver.apply_entry(STREAM_OF[kind], entry)
+    aside = len(driver.quarantine())
+
+    assert driver.apply_entry(STREAM_OF[kind], entry) == "duplicate"
+    assert len(driver.quarantine()) == aside == (first == "malformed")
 
 
 def test_an_entry_that_nobody_was_given_is_not_applied(driver: Driver) -> None:

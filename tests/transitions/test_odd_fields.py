@@ -1,0 +1,98 @@
+"""Of a sound message one field after the other is missing or of an odd kind: no script fails, and nothing breaks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from gristmill.protocol.keys import GROUP_SCHEDULERS
+from gristmill.protocol.kinds import STREAM_OF, VERSION, Request
+from gristmill.transitions import SCRIPT_OF
+from gristmill.transitions.loader import all_scripts
+from support.driver import CALL, Driver
+from transitions.test_duplicates import BODIES
+
+MISSING = object()
+ODD: tuple[Any, ...] = (MISSING, None, {}, {"a": 1}, [], [[]], [None], True, "", "a:b c}*", "x" * 300, -1, 0, 0.5, 1e18)
+
+RICH: dict[str, Any] = {
+    "priority": 1, "lane": "python3.11", "retries": 1, "retry_delay_ms": 1, "max_deaths": 2, "run": {"timeout_ms": 5},
+    "dependencies": [], "size": 5, "about": {"graph": "g", "key": "k", "tags": ["a"]},
+}  # fmt: skip
+
+
+def odd_versions(sound: Any) -> Iterator[Any]:
+    """The value with one part of it, at any depth, replaced or missing."""
+    if isinstance(sound, dict):
+        for name in sound:
+            for odd in ODD:
+                changed = {key: value for key, value in sound.items() if key != name}
+                yield changed if odd is MISSING else {**changed, name: odd}
+            for inner in odd_versions(sound[name]):
+                yield {**sound, name: inner}
+    elif isinstance(sound, list):
+        for index, part in enumerate(sound):
+            for odd in ODD[1:]:
+                yield [*sound[:index], odd, *sound[index + 1 :]]
+            for inner in odd_versions(part):
+                yield [*sound[:index], inner, *sound[index + 1 :]]
+
+
+class Sound:
+    """Sound messages of a kind, each about other tasks than the one before, so that each would be applied."""
+
+    def __init__(self, driver: Driver, kind: Request) -> None:
+        self.kind = kind
+        self.client, self.worker = driver.client(), driver.worker(2)
+        self.number = 0
+
+    def held(self) -> list[str]:
+        """Two new tasks that the worker holds, when all others are finished."""
+        while queued := self.worker.queue():
+            self.worker.read(100)
+            self.worker.succeed(*queued)
+        self.number += 2
+        self.client.submit(self.number - 1, self.number)
+        return [entry.fields["task"] for entry in self.worker.read(2)]
+
+    def body(self) -> dict[str, Any]:
+        client, worker = self.client, self.worker
+        body = BODIES[self.kind](client, worker)
+        if self.kind is Request.TASKS:
+            self.number += 1
+            body["tasks"] = [[self.number, 0, CALL, RICH]]
+        elif self.kind is Request.OUTCOMES:
+            large, reason = {"object": client.object(f"r{self.number}"), "size": 3}, {"error": "E", "message": "m"}
+            one, two = self.held()
+            body["outcomes"] = [worker.row(one, "success", large), worker.row(two, "died", reason)]
+        elif self.kind is Request.CONFIRMS:
+            one, _ = self.held()
+            client.cancel(int(one.rpartition(".")[2]))
+            body["confirms"] = [{"task": one, "attempt": 1, "request": 1, "answer": "canceled"}]
+        elif self.kind is Request.RETURNED:
+            body["tasks"] = [[task, 1] for task in self.held()]
+        elif self.kind in (Request.CANCEL, Request.CLAIM, Request.SUSPENDED, Request.RETRY, Request.HELD):
+            tasks = self.held()
+            body.update({name: tasks for name in ("tasks", "waiting") if body.get(name)})
+        return body
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", Request)
+def test_an_odd_field_is_answered_by_a_word_and_breaks_nothing(driver: Driver, kind: Request) -> None:
+    sound = Sound(driver, kind)
+    words = {*all_scripts()[SCRIPT_OF[kind]].returns}
+    count = sum(1 for _ in odd_versions(sound.body()))
+    for index in range(count):
+        body = next(islice(odd_versions(sound.body()), index, None))
+        text = json.dumps({"version": VERSION, **body}).encode()
+        word = driver.request(kind, text)
+        assert word in words, text
+        for entry in driver.pending(STREAM_OF[kind]) if word == "early" else ():
+            stream = getattr(driver.keys, STREAM_OF[kind])()
+            driver.database.run("XACK", stream, GROUP_SCHEDULERS, entry.id)
+            driver.database.run("XDEL", stream, entry.id)
