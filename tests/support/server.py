@@ -34,7 +34,7 @@ def require_server_binary() -> Path:
         pytest.skip(str(error))
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the child: be killed when the test run is, however it ends. Only Linux has this."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -75,7 +75,7 @@ class RedisServer:
         command += ["--save", "", "--appendonly", "yes" if self.persistent else "no", "--appendfsync", "always"]
         command += ["--maxmemory-policy", "noeviction", "--daemonize", "no"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=_die_with_parent
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=die_with_parent
         )
         assert self._process.stdout is not None
         said: list[bytes] = []

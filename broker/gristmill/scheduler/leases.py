@@ -11,8 +11,8 @@ from gristmill.scheduler.controller import Controller, Duty, Replica
 from gristmill.scheduler.refusals import is_refusal
 from gristmill.store.connection import ReplyError
 
-CONSUMER_IDLE_MS = 60_000
-CONSUMER_PERIOD_SECONDS = 10.0
+CONSUMER_IDLE_MS = 20_000
+CONSUMER_PERIOD_SECONDS = 5.0
 
 
 def take_lease(replica: Replica, duty: Duty) -> bool:
