@@ -23,6 +23,8 @@ courier.py     the I/O thread: its turns, and the reading of the inbox
 recovery.py    how a client registers, and comes back to its record after a loss
 executor.py    the client as an executor of `concurrent.futures`
 asynchronous.py  the client for programs with an event loop
+graph.py       graphs: tasks that are submitted together and use each other's values
+daskgraph.py   Dask's graphs
 nested.py      a task that waits for tasks gives its slot up
 lookout.py     why tasks wait, and how much the cluster can do
 callbacks.py   the thread that calls users' callbacks

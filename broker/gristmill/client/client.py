@@ -175,6 +175,60 @@ class Calls(ManyCalls):
         if not self._session.flush(timeout):
             raise TimeoutError(f"Redis has not taken all submitted tasks within {timeout} s")
 
+    # --- graphs -------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        graph: Mapping[str, Any],
+        keys: Iterable[str],
+        block: bool = True,
+        capabilities: Mapping[str, int] | Iterable[str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """The values of some nodes of a graph, by name, in the order of `keys`; only what they need is run.
+
+        Args:
+            graph: from names to nodes: a tuple of a callable and names of nodes, whose values are the arguments, is a
+                call; everything else is a value.
+            keys: which nodes are wanted.
+            block: wait for the values; otherwise futures come in their place. To cancel one cancels the whole graph.
+            capabilities: what the workers must offer that run it (see `options`).
+            timeout: seconds that waiting may take.
+
+        A node that fails fails those that need it with the same exception. The first (in the order of `keys`) is
+        raised, and what has not run then is cancelled; so it is when `timeout` seconds have passed.
+
+        Raises KeyError for an unknown node and for a key given twice, TypeError for an argument that is no name of a
+        node, graphlib.CycleError for a circle, and what `submit` raises; nothing has been sent then.
+
+            graph = {"a": 2, "b": 3, "sum": (operator.add, "a", "b"), "square": (operator.mul, "sum", "sum")}
+            client.get(graph, ["sum", "square"])  # {"sum": 5, "square": 25}
+        """
+        from gristmill.client import graph as graphs
+
+        nodes = graphs.named_nodes(graph)
+        wanted = graphs.check_keys(graph, keys)
+        view = self if capabilities is None else self.options(capabilities=capabilities)
+        made = graphs.submit(self._session, graphs.plan(nodes, wanted), view._options)
+        return graphs.wanted_of(made, wanted, block=block, timeout=timeout)
+
+    def dask_get(self, dsk: Any, keys: Any, **kwargs: Any) -> Any:
+        """A scheduler for Dask: `dask.compute(x, scheduler=client.dask_get)`.
+
+        Takes Dask's graphs in all their forms and its expressions. Options of Dask's own schedulers
+        (`num_workers`, ...) mean nothing here. Raises what a task raises.
+
+            with dask.config.set(scheduler=client.dask_get):
+                dask.array.ones((1000, 1000), chunks=100).sum().compute()
+        """
+        from gristmill.client import daskgraph
+        from gristmill.client import graph as graphs
+
+        wanted = daskgraph.flat(keys)
+        made = graphs.submit(self._session, graphs.plan(daskgraph.dask_nodes(dsk), wanted), self._options)
+        return daskgraph.nested(keys, graphs.wanted_of(made, wanted, block=True, timeout=None))
+
     # --- inside -------------------------------------------------------------------------------------------
 
     def _send(

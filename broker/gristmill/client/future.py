@@ -26,6 +26,7 @@ from gristmill.protocol.buffers import PICKLE
 
 if TYPE_CHECKING:
     from gristmill.client.functions import FunctionObject
+    from gristmill.client.graph import Graph
     from gristmill.client.serializer import LargeCall
     from gristmill.client.session import Session
 
@@ -75,8 +76,10 @@ class Future(concurrent.futures.Future[Any]):
         "_failed",
         "_function",
         "_gate",  # the Gate, once somebody waits
+        "_graph",  # the graph that it belongs to; not set otherwise
         "_id",  # the task's id when it is not that of the session and number
         "_large",
+        "_last_user",  # the last task of its graph that uses it; not set when none does
         "_number",
         "_options",
         "_resent",  # how often it was sent again with something that was missing
@@ -87,6 +90,10 @@ class Future(concurrent.futures.Future[Any]):
         "_value",  # the value, once it is loaded
         "_worker",
     )
+
+    if TYPE_CHECKING:
+        _graph: Graph
+        _last_user: Future
 
     def __init__(
         self,

@@ -308,6 +308,9 @@ class Session:
     def cancel(self, futures: list[Future]) -> None:
         """Ask for tasks to be cancelled; does not wait for the answer."""
         self.check_fork()
+        graphs = {graph for future in futures if (graph := getattr(future, "_graph", None)) is not None}
+        if graphs:  # a graph is cancelled as a whole
+            futures = list(dict.fromkeys([*futures, *(other for graph in graphs for other in graph.unfinished())]))
         for future in futures:
             future._cancel_asked = True
         self.outbox.cancels.extend(futures)
