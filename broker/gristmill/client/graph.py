@@ -190,22 +190,25 @@ def _check(key: Hashable, node: Node, called: FunctionObject, args: tuple[Any, .
 
 def _serialise(session: Session, future: Future, key: Hashable, called: FunctionObject, args: tuple[Any, ...]) -> None:
     """Put the call into the future: by pickle alone where that gives the right bytes."""
-    data = _plainly(args)
-    dependencies: tuple[Future, ...]
+    data, beside = _plainly(args), None
     if data is not None:
-        dependencies = tuple(dict.fromkeys(value for value in args if type(value) is Future))
+        future._dependencies = tuple(dict.fromkeys(args))
     else:
         try:
-            data, dependencies = dump_call(session, called.name, args, {})
+            data, beside = dump_call(session, called.name, args, {})
         except DependencyFailedError as failed:
             raise failed.future.exception() or failed from None
         except SerializationError as error:
             raise type(error)(f"node {key!r}: {error}") from error
-    future._dependencies = dependencies
-    if len(data) <= INLINE_BYTES:
+        if beside is not None:
+            future._dependencies = beside.dependencies
+    leaves = beside.leaves if beside is not None else ()
+    if leaves:
+        session.upload(leaves)
+    if len(data) <= INLINE_BYTES and not leaves:
         future._call = text_of(data)
     else:
-        future._large = LargeCall(data, args, {}, keep=bool(dependencies))
+        future._large = LargeCall(data, args, {}, keep=bool(future._dependencies), leaves=leaves)
 
 
 class _Pickler(pickle.Pickler):

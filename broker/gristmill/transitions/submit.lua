@@ -196,10 +196,11 @@ end
 -- cannot wait for them: then it is not accepted.
 local function wait_for(task)
   local left, gone, ended = 0, {}, nil
-  local states = {}
+  local states, plain = {}, {}
   for i, dependency in ipairs(task.needs) do
-    local state = redis.call('HGET', key_task(dependency), 'state')
-    states[i] = state
+    local facts = redis.call('HMGET', key_task(dependency), 'state', 'more')
+    local state = facts[1]
+    states[i], plain[i] = state, not facts[2]
     if not state then
       gone[#gone + 1] = dependency
     elseif is_terminal(state) and state ~= 'success' then
@@ -218,7 +219,7 @@ local function wait_for(task)
   end
   for i, dependency in ipairs(task.needs) do
     redis.call('HINCRBY', key_task(dependency), 'users', 1)
-    redis.call('HSET', key_task(dependency), 'more', 1)
+    if plain[i] then redis.call('HSET', key_task(dependency), 'more', 1) end
     if states[i] ~= 'success' then
       redis.call('SADD', key_dependents(dependency), task.id)
       left = left + 1

@@ -31,7 +31,7 @@ local function extra_fields(id, record)
       fields[#fields + 1] = record.needs
     else
       for _, dependency in ipairs(needs) do
-        values[#values + 1] = '"' .. dependency .. '":' .. (redis.call('GET', key_value(dependency)) or 'null')
+        values[#values + 1] = '"' .. dependency .. '":' .. (fresh[dependency] or redis.call('GET', key_value(dependency)) or 'null')
       end
       fields[#fields + 1] = 'values'
       fields[#fields + 1] = '{' .. table.concat(values, ',') .. '}'

@@ -89,9 +89,13 @@ end
 -- A client that ended has no inbox any more: NOMKSTREAM keeps it from coming back.
 local function write_changes()
   for client, rows in pairs(inbox_rows) do
+    -- What ended because of another comes behind that.
+    local from_none = rows['']
+    rows[''] = nil
     for worker, from_worker in pairs(rows) do
       redis.call('XADD', key_client_inbox(client), 'NOMKSTREAM', '*', 'outcomes', '{"worker":"' .. worker .. '","rows":[' .. table.concat(from_worker, ',') .. ']}')
     end
+    if from_none then redis.call('XADD', key_client_inbox(client), 'NOMKSTREAM', '*', 'outcomes', '{"worker":"","rows":[' .. table.concat(from_none, ',') .. ']}') end
   end
   for _, notice in ipairs(notices) do
     redis.call('XADD', key_client_inbox(notice[1]), 'NOMKSTREAM', '*', notice[2], notice[3])

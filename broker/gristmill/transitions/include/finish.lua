@@ -22,17 +22,16 @@ end
 -- One task fewer needs the value of `dependency`.
 local function drop_use(dependency)
   local key = key_task(dependency)
-  if redis.call('EXISTS', key) == 0 then return end
-  if redis.call('HINCRBY', key, 'users', -1) <= 0 then
-    local state = redis.call('HGET', key, 'state')
-    if is_terminal(state) then
-      doomed[#doomed + 1] = key
-      doomed[#doomed + 1] = key_value(dependency)
-      doomed[#doomed + 1] = key_dependents(dependency)
-      local object = redis.call('HGET', key, 'result')
-      if object then drop_holder(object, dependency) end
-    end
+  local facts = redis.call('HMGET', key, 'state', 'users', 'result')
+  if not facts[1] then return end
+  if tonumber(facts[2] or 0) > 1 or not is_terminal(facts[1]) then
+    redis.call('HINCRBY', key, 'users', -1)
+    return
   end
+  doomed[#doomed + 1] = key
+  doomed[#doomed + 1] = key_value(dependency)
+  doomed[#doomed + 1] = key_dependents(dependency)
+  if facts[3] then drop_holder(facts[3], dependency) end
 end
 -- `outcome` is {payload = JSON text, measured = duration, cpu and memory as JSON text, error = JSON text, because}; all may be absent.
 -- `record` is what `record_of` answers; a task that was never recorded has at least a name.
@@ -55,7 +54,8 @@ local function finish(id, record, to, outcome)
   if record.entry and string.find(record.entry, CLAIMED, 1, true) then redis.call('SREM', key_worker_claimed(record.worker), id) end
   if more[3] then
     for dependency in string.gmatch(more[3], '%S+') do
-      redis.call('SREM', key_dependents(dependency), id)
+      -- One that was assigned waits for nothing any more.
+      if record.state == 'inactive' then redis.call('SREM', key_dependents(dependency), id) end
       drop_use(dependency)
       budget = budget - 1
     end
@@ -64,10 +64,12 @@ local function finish(id, record, to, outcome)
     doomed[#doomed + 1] = key_dependents(id)
     return forget(id)
   end
-  redis.call('SREM', key_client_tasks(client), id)
+  local tasks = forgotten[client]
+  if tasks then tasks[#tasks + 1] = id else forgotten[client] = { id } end
   redis.call('HSET', key_task(id), 'state', to)
   redis.call('HDEL', key_task(id), 'assignment', 'request', 'payload', 'object', 'needs', 'nested')
   redis.call('SET', key_value(id), payload)
+  fresh[id] = payload
   if outcome.object then
     redis.call('HSET', key_task(id), 'result', outcome.object)
     hold_object(outcome.object, id)
@@ -78,26 +80,31 @@ end
 local function resolve(id)
   local state = redis.call('HGET', key_task(id), 'state')
   while budget > 0 do
-    local dependent = redis.call('SPOP', key_dependents(id))
-    if not dependent then break end
-    budget = budget - 1
-    local record = record_of(dependent)
-    if record then
+    -- One that ends with it may need much itself: these are looked at one by one.
+    local most = state == 'success' and math.min(budget, 100) or 1
+    local popped = redis.call('SPOP', key_dependents(id), most)
+    budget = budget - #popped
+    for _, dependent in ipairs(popped) do
       if state == 'success' then
-        if redis.call('HINCRBY', key_task(dependent), 'dependencies', -1) == 0 and record.state == 'inactive' then enqueue(dependent) end
+        local left = not ended[dependent] and redis.call('HINCRBY', key_task(dependent), 'dependencies', -1)
+        if left == 0 then
+          enqueue(dependent)
+        elseif left and left < 0 then
+          -- There was no record (any more): there is none now.
+          redis.call('DEL', key_task(dependent))
+        end
       else
+        local record = record_of(dependent)
         local canceled = state == 'canceled' or state == 'canceled_not_found'
-        local to = transition(record.state, canceled and 'DependencyCanceled' or 'DependencyFailed')
+        local to = record and transition(record.state, canceled and 'DependencyCanceled' or 'DependencyFailed')
         if to then
-          local payload = redis.call('GET', key_value(id))
-          finish(dependent, record, to, { payload = payload or 'null', because = id, error = cjson.encode('a dependency ended: ' .. id) })
+          finish(dependent, record, to, { payload = fresh[id] or redis.call('GET', key_value(id)) or 'null', because = id, error = cjson.encode('a dependency ended: ' .. id) })
         end
       end
     end
+    if #popped < most then return end
   end
-  if redis.call('EXISTS', key_dependents(id)) == 1 then
-    redis.call('XADD', key_continued(), '*', 'resolve', '{"version":1,"task":"' .. id .. '"}')
-  end
+  redis.call('XADD', key_continued(), '*', 'resolve', '{"version":1,"task":"' .. id .. '"}')
 end
 local function write_finished()
   local at = 1

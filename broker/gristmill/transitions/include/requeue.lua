@@ -11,7 +11,7 @@ local function enqueue(id)
   local suspect = tonumber(facts[3] or 0) >= 2
   local queue = suspect and lane .. '!' or lane
   redis.call('ZADD', key_ready(queue), order - (facts[2] or 0) * PRIORITY_STEP, id)
-  know_lane(lane)
+  if not waiting_lanes[lane] then know_lane(lane) end
   if not suspect then waiting_lanes[lane] = true end
 end
 -- Clients made inside a task end with that attempt.
