@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gristmill.client.functions import FunctionObject, check_call
 from gristmill.client.future import RUNNING, Future
-from gristmill.client.serializer import PLAIN_PROTOCOL, DependencyFailedError, LargeCall, dump_call
+from gristmill.client.serializer import PLAIN_PROTOCOL, LargeCall, dump_call
+from gristmill.client.serializing import DependencyFailedError
 from gristmill.errors import SerializationError
 from gristmill.protocol.kinds import INLINE_BYTES
 from gristmill.protocol.payloads import text_of
@@ -190,7 +191,7 @@ def _check(key: Hashable, node: Node, called: FunctionObject, args: tuple[Any, .
 
 def _serialise(session: Session, future: Future, key: Hashable, called: FunctionObject, args: tuple[Any, ...]) -> None:
     """Put the call into the future: by pickle alone where that gives the right bytes."""
-    data, beside = _plainly(args), None
+    data, beside = _plainly(args) if session.serializer is None else None, None
     if data is not None:
         future._dependencies = tuple(dict.fromkeys(args))
     else:
