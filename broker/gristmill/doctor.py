@@ -60,6 +60,7 @@ def examine(address: str, namespace: str) -> list[Finding]:
         findings = [
             check_version(info),
             check_role(info),
+            check_writes(try_to_write(connection, keys.lease("doctor"))),
             check_persistence(info, _configured(connection, "appendfsync")),
             check_eviction(info),
             check_memory(info),
@@ -124,7 +125,28 @@ def _configured(connection: Connection, name: str) -> str:
     return reply[1].decode() if reply else ""
 
 
+def try_to_write(connection: Connection, key: str) -> str:
+    """What Redis says against a write; empty when nothing. The key is gone a millisecond later."""
+    try:
+        connection.request("SET", key, 1, "PX", 1)
+    except ReplyError as error:
+        return str(error)
+    return ""
+
+
 # --- judging ------------------------------------------------------------------------------------------------
+
+
+def check_writes(refusal: str) -> Finding:
+    """Whether Redis takes writes."""
+    if refusal:
+        return Finding(
+            "FAIL",
+            "writes",
+            f"Redis refuses writes: {refusal}",
+            "Nothing moves until it takes them: see its words.",
+        )
+    return Finding("OK", "writes", "Redis takes them")
 
 
 def check_version(info: Info) -> Finding:

@@ -61,8 +61,8 @@ class RedisServer:
         assert self._process is not None, "the server is not running"
         return self._process.pid
 
-    def start(self) -> None:
-        """Start and return when the server itself says that it accepts connections."""
+    def start(self, *options: str, wait: bool = True) -> None:
+        """Start and return when the server itself says that it accepts connections, unless told not to wait for it."""
         command = [
             str(self.binary),
             "--port",
@@ -73,11 +73,13 @@ class RedisServer:
             str(self.directory),
         ]
         command += ["--save", "", "--appendonly", "yes" if self.persistent else "no", "--appendfsync", "always"]
-        command += ["--maxmemory-policy", "noeviction", "--daemonize", "no"]
+        command += ["--maxmemory-policy", "noeviction", "--daemonize", "no", *options]
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=die_with_parent
         )
         assert self._process.stdout is not None
+        if not wait:
+            return
         said: list[bytes] = []
         for line in self._process.stdout:
             said.append(line)

@@ -28,7 +28,8 @@ def command(settings: Settings, as_json: bool) -> int:
     """Check Redis and the installation in it, and say what to do.
 
     Looks at version, persistence, eviction policy, memory, clocks, latency and scripts, and at what the dead left
-    behind. Loads the schedulers' scripts into Redis's script cache, as they do; changes nothing else.
+    behind. Loads the schedulers' scripts into Redis's script cache, as they do, and writes a key that is gone a
+    millisecond later; changes nothing else.
     """
     from gristmill.doctor import examine
 

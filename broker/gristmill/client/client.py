@@ -172,8 +172,11 @@ class Calls(ManyCalls):
 
         Raises TimeoutError when that takes longer than `timeout` seconds.
         """
+        begun = time.monotonic()
         if not self._session.flush(timeout):
-            raise TimeoutError(f"Redis has not taken all submitted tasks within {timeout} s")
+            trouble = self._session.trouble
+            why = f": {trouble.text}" if trouble.at >= begun else ""
+            raise TimeoutError(f"Redis has not taken all submitted tasks within {timeout} s{why}")
 
     # --- graphs -------------------------------------------------------------------------------------------
 

@@ -150,6 +150,7 @@ class Courier:
                 # Soon after the last time it is the same trouble: said already.
                 level = logging.DEBUG if recovery.is_hasty(session) else logging.WARNING
                 logger.log(level, "the client connects anew: %s", error, extra={"client": session.client_id})
+                session.note_trouble(error)
                 self._recover()
         except Exception:
             logger.exception("the client connects anew after an error of its own", extra={"client": session.client_id})

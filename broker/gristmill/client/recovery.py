@@ -90,6 +90,7 @@ def recover(session: Session) -> None:
             return
         except (ConnectionLostError, RedisRefusedError) as error:
             failures += 1
+            session.note_trouble(error)
             level = logging.WARNING if failures in (1, 5) or failures % 60 == 0 else logging.DEBUG
             logger.log(level, "the client cannot connect yet: %s", error, extra={"client": session.client_id})
             session.stopping.wait(backoff(failures))

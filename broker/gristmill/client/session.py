@@ -29,7 +29,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gristmill.client
 from gristmill._version import __version__
@@ -68,6 +68,14 @@ CLOSED_TEXT = "the client is closed: make a new one"
 
 class RecordLostError(RedisRefusedError):
     """The client's record in Redis is gone, ended, or that of another registration."""
+
+
+class Trouble(NamedTuple):
+    """What Redis, or the way to it, had to say."""
+
+    at: float
+    """Monotonic seconds."""
+    text: str
 
 
 class Session:
@@ -125,6 +133,8 @@ class Session:
         self.recovered = 0.0
         """When the last recovery ended, and how many came soon after another."""
         self.hasty_recoveries = 0
+        self.trouble = Trouble(0.0, "")
+        """Why the client had to connect anew, or could not, last."""
         self.broken = False
         """A caller could not send: the I/O thread must connect anew."""
         self.commands = Connection(address, name=f"gristmill-client-{self.client_id}")
@@ -304,6 +314,10 @@ class Session:
                     return False
                 self.progress.wait(min(left, 1.0))
         return True
+
+    def note_trouble(self, error: Exception) -> None:
+        """Why the client connects anew, or cannot, for those who wait."""
+        self.trouble = Trouble(time.monotonic(), str(error))
 
     def cancel(self, futures: list[Future]) -> None:
         """Ask for tasks to be cancelled; does not wait for the answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import socket
@@ -15,6 +16,8 @@ from gristmill.protocol.kinds import VERSION
 from gristmill.protocol.limits import intake_limit
 from gristmill.scheduler.controller import Controller, Duty, Replica
 from gristmill.store.connection import ReplyError, pack
+
+logger = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 1.0
 RECORD_SECONDS = 15
@@ -40,7 +43,9 @@ class Reporter:
         connection, keys = replica.connection, replica.keys
         seconds, microseconds = connection.request("TIME")
         now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-        self._started = self._started or now_ms
+        if not self._started:
+            self._started = now_ms
+            warn_of_eviction(replica)
         requests = sum(replica.requests.values())
         at, requests_before, scripts_before = self._before
         elapsed = max(time.monotonic() - at, 1e-3)
@@ -117,6 +122,15 @@ def check_version(replica: Replica) -> None:
                 raise
 
 
+def warn_of_eviction(replica: Replica) -> None:
+    """Say, once at the start, when Redis may throw tasks away."""
+    policy = memory_facts(replica).get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        logger.warning(
+            "Redis may throw tasks away: set its maxmemory-policy to noeviction", extra={"maxmemory_policy": policy}
+        )
+
+
 def withdraw(replica: Replica) -> None:
     """Take the replica off the list, at a clean end."""
     replica.connection.request("ZREM", replica.keys.schedulers(), replica.id)
@@ -133,11 +147,15 @@ def intake_state(waiting: int, max_waiting: int, used_bytes: int, max_bytes: int
     return "open"
 
 
+def memory_facts(replica: Replica) -> dict[str, str]:
+    """What Redis says of its memory."""
+    lines = replica.connection.request("INFO", "memory").decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
 def watch_intake(replica: Replica) -> None:
     """Open or close the intake."""
-    memory = dict(
-        line.split(":", 1) for line in replica.connection.request("INFO", "memory").decode().splitlines() if ":" in line
-    )
+    memory = memory_facts(replica)
     waiting = int(replica.connection.request("HGET", replica.keys.counts(), "state:inactive") or 0)
     state = intake_state(
         waiting, replica.settings.max_tasks_waiting, int(memory["used_memory"]), int(memory.get("maxmemory", 0))
