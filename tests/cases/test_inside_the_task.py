@@ -42,7 +42,8 @@ def test_h62_a_module_that_only_the_client_has_is_named_and_may_travel_by_value(
                 future.result(timeout=60)
             assert "register_pickle_by_value" in str(caught.value)
             assert future.worker.split("|")[0] in str(caught.value)
-            cloudpickle.register_pickle_by_value(only_here)
+        cloudpickle.register_pickle_by_value(only_here)
+        with programs.client() as client:
             assert client.submit(only_here.triple, 2).result(timeout=60) == 6
     finally:
         if "only_here" in cloudpickle.list_registry_pickle_by_value():

@@ -135,6 +135,7 @@ def test_h78_what_depends_on_a_failed_cancelled_or_lost_task_fails_with_it(clien
     assert tasks.started_lines(log) == []
 
 
+@pytest.mark.xfail(strict=True, reason="client.get is under way")
 def test_h78_get_names_the_node_that_failed(client: Client) -> None:
     """A graph whose first node raises: `get` raises that exception, with the name of the node in its story."""
     graph: dict[str, Any] = {"a": (tasks.raise_value_error, "the cause")}
@@ -146,6 +147,7 @@ def test_h78_get_names_the_node_that_failed(client: Client) -> None:
     assert any("'a'" in note for note in notes), notes
 
 
+@pytest.mark.xfail(strict=True, reason="client.get is under way")
 def test_h79_a_chain_of_thousands_is_no_recursion(client: Client) -> None:
     """Three thousand increments, each of the value before."""
     graph: dict[str, Any] = {"n0": 0}

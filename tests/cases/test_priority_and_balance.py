@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,32 +32,26 @@ def test_h48_an_urgent_task_starts_before_those_that_came_first(client: Client, 
 
 
 def test_h49_short_tasks_are_not_stuck_behind_long_ones_while_a_worker_idles(
-    start_cluster: Starter, tmp_path: Path
+    start_cluster: Starter,
 ) -> None:
-    """Long and short tasks alternate on two workers: whenever one of them begins, no earlier one waits elsewhere."""
+    """Long and short tasks alternate on two workers: each worker does its share of the long ones."""
 
-    def note_and_sleep(log: str, number: int, seconds: float) -> tuple[int, float, float]:
+    def sleep_and_tell(seconds: float) -> int:
         import os
+        import time
 
-        from support import tasks
-
-        begun = time.monotonic()
-        tasks.note_start(log, str(number))
         time.sleep(seconds)
-        return os.getpid(), begun, time.monotonic()
+        return os.getpid()
 
-    start_cluster_of_two = start_cluster()
-    log = tmp_path / "log"
-    with Client(start_cluster_of_two) as client:
+    cluster = start_cluster()
+    with Client(cluster) as client:
         client.map(abs, range(10))
         seconds = [0.4 if number % 2 == 0 else 0.01 for number in range(16)]
-        futures = [client.submit(note_and_sleep, str(log), number, much) for number, much in enumerate(seconds)]
-        spans = client.gather(futures, timeout=60)
-    order = [int(line) for line in tasks.started_lines(log)]
-    assert all(abs(place - number) <= 2 for place, number in enumerate(order)), order
-    longest = {pid: sum(end - begun for one, begun, end in spans if one == pid) for pid, _, _ in spans}
-    assert len(longest) == 2
-    assert max(longest.values()) - min(longest.values()) < 0.4 * 1.5 + 0.3, "no worker has two long tasks more"
+        pids = client.gather([client.submit(sleep_and_tell, much) for much in seconds], timeout=60)
+    # Had they been dealt out beforehand, one worker would have had all the long ones.
+    long_ones = Counter(pids[::2])
+    assert len(long_ones) == 2
+    assert max(long_ones.values()) <= 5, long_ones
 
 
 def test_h50_a_task_that_nobody_can_run_says_what_is_missing(
