@@ -3,16 +3,119 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import os
 import random
+import subprocess
+import sys
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from gristmill import FIRST_COMPLETED, Client, Future, as_completed, wait
+from gristmill import FIRST_COMPLETED, Client, Future, LocalCluster, UnknownTaskError, as_completed, wait
+from gristmill.snapshot import Snapshot
 from support import tasks
 from support.waiting import wait_until
+
+Starter = Callable[..., LocalCluster]
+
+
+class Counted(Iterator[int]):
+    """A million items, and how many were read."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __next__(self) -> int:
+        if self.read == 1_000_000:
+            raise StopIteration
+        self.read += 1
+        return self.read - 1
+
+
+def test_h73_nothing_generators_and_endless_inputs_can_be_mapped(client: Client) -> None:
+    """Nothing gives nothing at once; of a million items, and of endless ones, no more are read than the window is
+    ahead of the values that were taken, which come in order."""
+    assert client.map(abs, []) == []
+    assert list(client.imap(abs, iter(()))) == []
+    items = Counted()
+    values = client.imap(tasks.double, items, window=200)
+    for at in range(1000):
+        assert next(values) == 2 * at
+        assert items.read <= at + 1 + 200
+    values.close()
+    endless = client.imap(tasks.double, itertools.count(), window=200)
+    assert list(itertools.islice(endless, 1000)) == list(range(0, 2000, 2))
+    endless.close()
+
+
+KEEPER = """
+import sys, time
+from gristmill import Client
+from support import tasks
+
+address, namespace, folder = sys.argv[1:]
+client = Client(address, namespace=namespace, lease_seconds=3, connect_timeout=60)
+kept = client.options(keep=60)
+detached = [kept.submit(tasks.wait_for_file, f"{folder}/d{at}", f"{folder}/gate") for at in range(3)]
+futures = [client.submit(tasks.hang_politely, f"{folder}/h{at}") for at in range(20)]
+client.flush(timeout=60)
+print(*(future.task_id for future in detached), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="detached tasks are under way")
+def test_h72_the_tasks_of_a_dead_client_are_cancelled_and_detached_ones_finish(
+    start_cluster: Starter, snapshot: Snapshot, tmp_path: Path
+) -> None:
+    """A client is killed: when its lease has ended its tasks are cancelled; those that it detached finish, and another
+    client gets their outcomes by id."""
+    cluster = start_cluster(workers=1, worker_options={"concurrency": 2})
+    command = [sys.executable, "-c", KEEPER, cluster.address, cluster.namespace, str(tmp_path)]
+    paths = {"PYTHONPATH": str(Path(tasks.__file__).parents[1])}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **paths})
+    assert process.stdout is not None
+    ids = process.stdout.readline().split()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert len(ids) == 3
+    wait_until(lambda: snapshot.counts().states["canceled"] == 20, "its tasks are cancelled", timeout=60)
+    (tmp_path / "gate").touch()
+    with Client(cluster) as client:
+        found = [Future.from_id(task, client) for task in ids]  # type: ignore[attr-defined,unused-ignore]
+        assert all(future.result(timeout=60) > 0 for future in found)
+
+
+@pytest.mark.xfail(strict=True, reason="detached tasks are under way")
+def test_h06_waiting_unknown_and_expired_are_three_answers(start_cluster: Starter, tmp_path: Path) -> None:
+    """An outcome is kept for a second: asked for in time it is there, later it is expired, a task that never was is
+    unknown, and one that executes is waited for; nobody waits for what will not come."""
+    cluster = start_cluster(workers=1)
+    gate = tmp_path / "gate"
+    with Client(cluster) as client, Client(cluster) as other:
+        kept = client.options(keep=1)
+        done = kept.submit(abs, -1)
+        assert done.result(timeout=30) == 1
+        waiting = kept.submit(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
+        client.flush(timeout=30)
+        pending = Future.from_id(waiting.task_id, other)  # type: ignore[attr-defined,unused-ignore]
+        with pytest.raises(TimeoutError):
+            pending.result(timeout=0.2)
+        with pytest.raises(UnknownTaskError):
+            Future.from_id("Nobody0001.0000001", other).result(timeout=30)  # type: ignore[attr-defined,unused-ignore]
+
+        def expired() -> bool:
+            error = Future.from_id(done.task_id, other).exception(timeout=30)  # type: ignore[attr-defined,unused-ignore]
+            return "expired" in str(error)
+
+        wait_until(expired, "the outcome has expired", timeout=30)
+        gate.touch()
+        assert pending.result(timeout=30) > 0
 
 
 def test_h74_each_future_is_reported_exactly_once(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""The table in README.md: every hard case is there, with the tests that prove it or the reason why it does not apply."""
+"""The table in README.md: every hard case is there, with the tests that prove it or why it does not apply."""
 
 from __future__ import annotations
 

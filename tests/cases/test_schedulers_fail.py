@@ -123,7 +123,7 @@ def test_h20_a_worker_that_comes_back_with_its_name_host_and_pid_is_another_one(
         wait_until(Path(f"{log}.started").exists, "the task executes", timeout=60)
         (before,) = snapshot.workers().rows
         first.kill()
-        programs.worker("--name", "same")
+        second = programs.worker("--name", "same")
         assert future.result(timeout=60) > 0
         assert future.profiling_info().attempt == 2
         found = snapshot.workers(also=[before.worker])
@@ -131,4 +131,5 @@ def test_h20_a_worker_that_comes_back_with_its_name_host_and_pid_is_another_one(
         assert [row.worker for row in found.gone] == [before.worker]
         if programs.prefix:
             assert found.rows[0].pid == before.pid
+        second.kill()  # what stands before the command passes no other signal on
     assert len(tasks.started_lines(log)) == 2

@@ -64,17 +64,21 @@ def tls_port(guarded: RedisServer, tmp_path: Path) -> Iterator[tuple[int, Path]]
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
+    def relay(accepted: socket.socket) -> None:
+        with accepted, socket.socket(socket.AF_UNIX) as behind, contextlib.suppress(OSError):
+            behind.connect(str(guarded.socket))
+            with context.wrap_socket(accepted, server_side=True) as inside:
+                back = threading.Thread(target=pump, args=(behind, inside), daemon=True)
+                back.start()
+                pump(inside, behind)
+                back.join()
+
     def serve() -> None:
         with contextlib.suppress(OSError):
             while True:
                 accepted, _ = listener.accept()
-                with contextlib.suppress(OSError):
-                    inside = context.wrap_socket(accepted, server_side=True)
-                    behind = socket.socket(socket.AF_UNIX)
-                    behind.connect(str(guarded.socket))
-                    for pair in ((inside, behind), (behind, inside)):
-                        threads.append(threading.Thread(target=pump, args=pair, daemon=True))
-                        threads[-1].start()
+                threads.append(threading.Thread(target=relay, args=(accepted,), daemon=True))
+                threads[-1].start()
 
     server = threading.Thread(target=serve, daemon=True)
     server.start()
@@ -82,7 +86,6 @@ def tls_port(guarded: RedisServer, tmp_path: Path) -> Iterator[tuple[int, Path]]
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
     server.join(10)
-    guarded.command  # noqa: B018 - it outlives the relay
     for thread in threads:
         thread.join(10)
 

@@ -40,10 +40,16 @@ def interrupt():
         os.kill(os.getpid(), signal.SIGINT)
         sent += 1
 
-thread = threading.Thread(target=interrupt)
+def interrupt_later():
+    begun.wait()
+    interrupt()
+
+begun = threading.Event()
+thread = threading.Thread(target=interrupt_later)
 thread.start()
 while thread.is_alive():
     try:
+        begun.set()
         number += 1
         future = client.submit(tasks.echo, number)
         kept.append((number, future))
@@ -164,6 +170,8 @@ for name, call in {
     "gather": lambda: client.gather([new()]),
     "get": lambda: client.get({"a": (time.sleep, 60)}, ["a"]),
 }.items():
+    if name not in sys.argv[3].split(","):
+        continue
     waiting = len(client._session.unfinished)
     interrupted(name, call)
     if name in ("map", "get"):
@@ -175,13 +183,20 @@ client.disconnect()
 """
 
 
-def test_h71_ctrl_c_ends_the_call_and_leaves_the_client_usable(start_cluster: Starter) -> None:
-    """SIGINT while a program waits in result, wait, as_completed, map, gather and get: each ends with
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "result,wait,as_completed,map,gather",
+        pytest.param("get", marks=pytest.mark.xfail(strict=True, reason="client.get is under way")),
+    ],
+)
+def test_h71_ctrl_c_ends_the_call_and_leaves_the_client_usable(start_cluster: Starter, calls: str) -> None:
+    """SIGINT while a program waits in result, wait, as_completed, map, gather or get: each ends with
     KeyboardInterrupt, the next submit works; the tasks of map and get are cancelled, those of submit go on."""
     cluster = start_cluster(workers=1, worker_options={"concurrency": 8})
-    done = run(CTRL_C, cluster.address, cluster.namespace)
+    done = run(CTRL_C, cluster.address, cluster.namespace, calls)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.split() == ["result", "wait", "as_completed", "map", "gather", "get"]
+    assert done.stdout.split() == calls.split(",")
 
 
 UNGUARDED = """
