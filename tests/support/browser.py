@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from support.server import die_with_parent
 from support.waiting import wait_until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
@@ -32,6 +33,7 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
     "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--mute-audio",
     "--disable-sync", "--force-color-profile=srgb", "--font-render-hinting=none",
+    "--host-resolver-rules=MAP rebound.test 127.0.0.1",
 )  # fmt: skip
 
 
@@ -68,6 +70,7 @@ class Browser:
                 into = os.dup(into)
             os.dup2(out, 3)
             os.dup2(into, 4)
+            die_with_parent()
 
         self._process = subprocess.Popen(
             [binary, *FLAGS, "--remote-debugging-pipe", f"--user-data-dir={self._profile}", "about:blank"],

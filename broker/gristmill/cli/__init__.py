@@ -26,6 +26,7 @@ COMMANDS = {
     "worker": "Run one worker.",
     "web": "Run the status page.",
     "status": "Show what is running and waiting.",
+    "top": "Watch workers, schedulers and tasks, full screen.",
     "tasks": "List tasks.",
     "task": "Show one task: its state, its story and who holds it.",
     "cancel": "Cancel tasks.",

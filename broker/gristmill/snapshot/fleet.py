@@ -34,6 +34,7 @@ _FIGURES: dict[str, Callable[[Worker], Any]] = {
     "cpu": lambda worker: worker.processors_cpu_percent,
     "memory": lambda worker: worker.processors_rss_bytes,
     "memory_percent": lambda worker: worker.host_memory_percent,
+    "memory_free": lambda worker: worker.host_memory_free_bytes,
     "processors": lambda worker: worker.processors_ready,
     "free": lambda worker: worker.free,
     "sent": lambda worker: worker.outstanding,

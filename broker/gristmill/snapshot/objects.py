@@ -28,6 +28,6 @@ def read_objects(keys: Keys, *, limit: int = LARGEST) -> Reading[ObjectList]:
 
 
 def kind_of(identity: str) -> str:
-    """What an object is, read off its id: `<client>.f<n>-<chunks>` is a function, `.c<n>` a call, a number a result."""
+    """What an object is, by its id: `<client>.f<n>-<chunks>` is a function, `.c<n>` a call, `.o<n>` an argument."""
     letter = identity.partition(".")[2][:1]
-    return {"f": "function", "c": "call"}.get(letter, "result" if letter.isdigit() else "value")
+    return {"f": "function", "c": "call", "o": "argument"}.get(letter, "result" if letter.isdigit() else "value")

@@ -337,7 +337,7 @@ class StoredObject:
 
     object: str
     kind: str
-    """function, call, result or value."""
+    """function, call, argument, result or value."""
     size_bytes: int
     client: str
     holders: int
