@@ -10,7 +10,7 @@ SEED ?= 1
 MINUTES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static format docs bench bench-guard mutate-guards crash-sweep chaos clean
+.PHONY: help demo test check static format docs bench bench-guard bench-peers mutate-guards crash-sweep chaos clean
 
 help: ## Show this list
 	@echo "Gristmill. Targets (make TARGET, more options by ARGS='...'):"
@@ -50,6 +50,9 @@ bench: $(INSTALLED) ## Measure throughput and latency on this machine
 
 bench-guard: $(INSTALLED) ## Count what a plain task costs, and compare with what is recorded
 	@$(BIN)/python benchmarks/guard.py $(ARGS)
+
+bench-peers: $(INSTALLED) ## Measure Gristmill beside its peers, and write docs/performance.md (three quarters of an hour)
+	@$(BIN)/python benchmarks/peers --write $(ARGS)
 
 mutate-guards: $(INSTALLED) ## Take out each guard of each Lua script in turn: some test must notice (half an hour)
 	@PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
