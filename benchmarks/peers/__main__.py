@@ -30,21 +30,19 @@ CACHE = ROOT / ".cache" / "peers"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 HANG_SECONDS = 300
-NAMES = tuple(
-    [
-        "gristmill",
-        "process_pool",
-        "loky",
-        "opengris_scaler",
-        "dask",
-        "ray",
-        "celery",
-        "dramatiq",
-        "huey",
-        "taskiq",
-        "arq",
-        "rq",
-    ]
+NAMES = (
+    "gristmill",
+    "process_pool",
+    "loky",
+    "opengris_scaler",
+    "dask",
+    "ray",
+    "celery",
+    "dramatiq",
+    "huey",
+    "taskiq",
+    "arq",
+    "rq",
 )
 """In the order of the table."""
 WORKLOADS = ("bulk", "loop", "latency", "spin", "payload")
