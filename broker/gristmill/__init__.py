@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         SettingError,
         TaskError,
         TaskLostError,
-        TimeLimitError,
+        TaskTimeoutError,
         UnknownTaskError,
         WorkerDiedError,
     )
@@ -80,7 +80,7 @@ __all__ = [
     "SettingError",
     "TaskError",
     "TaskLostError",
-    "TimeLimitError",
+    "TaskTimeoutError",
     "UnknownTaskError",
     "WorkerDiedError",
     "__version__",

@@ -14,7 +14,7 @@
     └── TaskError
         ├── ProcessorDiedError
         ├── WorkerDiedError
-        ├── TimeLimitError
+        ├── TaskTimeoutError
         ├── TaskLostError
         ├── UnknownTaskError
         ├── MissingObjectError
@@ -87,7 +87,7 @@ class WorkerDiedError(TaskError):
     """Too many workers died while executing the task."""
 
 
-class TimeLimitError(TaskError):
+class TaskTimeoutError(TaskError):
     """The task ran longer than its time limit."""
 
 
@@ -120,7 +120,7 @@ TASK_ERRORS: dict[str, type[TaskError]] = {
     for error in (
         ProcessorDiedError,
         WorkerDiedError,
-        TimeLimitError,
+        TaskTimeoutError,
         TaskLostError,
         UnknownTaskError,
         MissingObjectError,

@@ -11,7 +11,7 @@ from typing import NoReturn
 import psutil
 import pytest
 
-from gristmill import Client, Future, LocalCluster, ProcessorDiedError, TimeLimitError
+from gristmill import Client, Future, LocalCluster, ProcessorDiedError, TaskTimeoutError
 from gristmill.snapshot import Snapshot
 from support import tasks
 from support.waiting import wait_until
@@ -90,7 +90,7 @@ def test_h17_each_way_to_end_says_which_it_was(client: Client, shared_snapshot: 
     expected = {killed: "SIGKILL", crashed: "SIGSEGV", exited: "3", limited: "0.3"}
     for future, sign in expected.items():
         error = future.exception(timeout=30)
-        assert type(error) is (TimeLimitError if future is limited else ProcessorDiedError)
+        assert type(error) is (TaskTimeoutError if future is limited else ProcessorDiedError)
         assert sign in str(error)
         host, _, rest = future.worker.partition("|")
         assert host in str(error)

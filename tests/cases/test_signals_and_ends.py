@@ -237,12 +237,12 @@ def test_h77_without_signals_and_fork_of_other_systems_everything_works(programs
     worker = programs.worker("--cancel-grace-seconds", "0.3", PYTHONPATH=path)
     script = (
         "import sys\n"
-        "from gristmill import Client, TimeLimitError\n"
+        "from gristmill import Client, TaskTimeoutError\n"
         "from support import tasks\n"
         "client = Client(sys.argv[1], namespace=sys.argv[2], connect_timeout=60)\n"
         "assert client.submit(abs, -1).result(timeout=60) == 1\n"
         "limited = client.options(timeout=0.3).submit(tasks.hang_stubbornly, sys.argv[3])\n"
-        "assert isinstance(limited.exception(timeout=60), TimeLimitError)\n"
+        "assert isinstance(limited.exception(timeout=60), TaskTimeoutError)\n"
         "cancelled = client.submit(tasks.hang_politely, sys.argv[3] + '2')\n"
         "assert cancelled.cancel(timeout=60)\n"
         "assert client.submit(abs, -2).result(timeout=60) == 2\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill import Client, LocalCluster, TimeLimitError
+from gristmill import Client, LocalCluster, TaskTimeoutError
 from gristmill.snapshot import Snapshot
 from support import tasks
 from support.programs import Programs
@@ -104,7 +104,7 @@ def test_h54_a_time_limit_ends_native_code_threads_and_what_swallows_everything(
             limited.submit(tasks.hang_stubbornly, str(tmp_path / "started")),
         ]
         for future in futures:
-            with pytest.raises(TimeLimitError, match=r"0\.5"):
+            with pytest.raises(TaskTimeoutError, match=r"0\.5"):
                 future.result(timeout=60)
         assert client.map(abs, range(-30, 0), timeout=60) == list(range(30, 0, -1))
 

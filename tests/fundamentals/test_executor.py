@@ -249,9 +249,9 @@ class TestShutdown:
             assert second.submit(abs, -2).result() == 2
 
     def test_options_hold_for_its_calls(self, client: Client) -> None:
-        from gristmill import TimeLimitError
+        from gristmill import TaskTimeoutError
 
-        with client.options(timeout=0.2).executor() as executor, pytest.raises(TimeLimitError):
+        with client.options(timeout=0.2).executor() as executor, pytest.raises(TaskTimeoutError):
             executor.submit(tasks.sleep_long, 60).result()
 
 

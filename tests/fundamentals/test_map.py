@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill import Client, ProcessorDiedError, ResultSerializationError, SerializationError, TimeLimitError
+from gristmill import Client, ProcessorDiedError, ResultSerializationError, SerializationError, TaskTimeoutError
 from support import tasks
 
 
@@ -160,7 +160,7 @@ def test_a_time_limit_is_one_for_each_item(client: Client) -> None:
     limited = client.options(timeout=1.0)
 
     assert limited.map(tasks.sleep_long, [0.1] * 24, chunksize=24) == [0.1] * 24
-    with pytest.raises(TimeLimitError):
+    with pytest.raises(TaskTimeoutError):
         client.options(timeout=0.2).map(tasks.sleep_long, [0.0, 60.0, 0.0], chunksize=3)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill import Client, TimeLimitError
+from gristmill import Client, TaskTimeoutError
 from support import tasks
 
 
@@ -73,7 +73,7 @@ def test_a_time_limit_ends_the_task(client: Client) -> None:
     began = time.monotonic()
     error = client.options(timeout=0.3).submit(tasks.sleep_long, 60).exception(timeout=60)
 
-    assert isinstance(error, TimeLimitError)
+    assert isinstance(error, TaskTimeoutError)
     assert time.monotonic() - began < 30
 
 

@@ -137,7 +137,7 @@ class TestStopping:
         with Client(cluster) as client:
             future = client.submit(nested.wait_for_a_slow_child, str(tmp_path / "log"), 600.0, 0.5)
 
-            assert future.result(PATIENCE) == "TimeLimitError"
+            assert future.result(PATIENCE) == "TaskTimeoutError"
 
     def test_a_child_that_only_a_kill_stops_takes_those_below_it_along(
         self, start_cluster: Starter, tmp_path: Path
@@ -175,7 +175,7 @@ class TestStopping:
             view = client.options(timeout=1.0)
             future = view.submit(nested.wait_for_a_slow_child, str(tmp_path / "log"), 600.0, None)
 
-            assert type(future.exception(PATIENCE)).__name__ == "TimeLimitError"
+            assert type(future.exception(PATIENCE)).__name__ == "TaskTimeoutError"
             assert client.submit(abs, -1).result(PATIENCE) == 1
 
 

@@ -246,7 +246,7 @@ class TestTimeLimit:
 
         assert row.status == "failed"
         assert row.error is not None
-        assert row.error.startswith("TimeLimitError: expected the task to end within 0.3 s")
+        assert row.error.startswith("TaskTimeoutError: expected the task to end within 0.3 s")
         assert 300_000 <= row.duration_us < 1_500_000
         assert hand.outcome(hand.assign(tasks.add, 1, 1)).value == 2
 

@@ -21,7 +21,7 @@ from gristmill.errors import (
     MissingObjectError,
     ProcessorDiedError,
     ResultSerializationError,
-    TimeLimitError,
+    TaskTimeoutError,
 )
 from gristmill.protocol.payloads import dump_call, dump_value, load_failure, load_value
 from gristmill_worker.board import CANCEL, INTERRUPT, REASON, TIME_LIMIT, AgentBoard, ProcessorBoard, row_text
@@ -275,7 +275,7 @@ class TestInterrupts:
 
         error = error_of(run(pickle_by_reference(interrupt_myself), options={"timeout_ms": 1500}))
 
-        assert isinstance(error, TimeLimitError)
+        assert isinstance(error, TaskTimeoutError)
         assert "expected the task to end within 1.5 s" in str(error)
         assert "interrupt_myself" in str(error.__cause__)
 
@@ -333,7 +333,7 @@ class TestRetries:
             ({"retry_on": ["builtins.LookupError"]}, KeyError, True),
             ({"retry_on": ["builtins.KeyError"]}, LookupError, False),
             ({"retry_on": ["builtins.SystemExit"]}, SystemExit, True),
-            ({"retry_on": ["gristmill.errors.TaskError"]}, TimeLimitError, True),
+            ({"retry_on": ["gristmill.errors.TaskError"]}, TaskTimeoutError, True),
         ],
     )
     def test_base_classes_match(self, run: dict[str, Any], kind: type[BaseException], wanted: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gristmill import client
-from gristmill.errors import DeserializationError, MissingObjectError, ResultSerializationError, TimeLimitError
+from gristmill.errors import DeserializationError, MissingObjectError, ResultSerializationError, TaskTimeoutError
 from gristmill.protocol import payloads
 from gristmill.protocol.buffers import Buffer, Leaves
 from gristmill_worker.functions import Function
@@ -142,9 +142,9 @@ def wants_retry(run: Mapping[str, Any], kind: type[BaseException]) -> bool:
     return issubclass(kind, Exception)
 
 
-def time_limit_error(run: Mapping[str, Any], place: Place) -> TimeLimitError:
+def time_limit_error(run: Mapping[str, Any], place: Place) -> TaskTimeoutError:
     """The error of a task whose time was over."""
-    return TimeLimitError(
+    return TaskTimeoutError(
         f"expected the task to end within {run.get('timeout_ms', 0) / 1000:g} s; it did not, and was stopped "
         f"by worker {place.worker} on host {place.host}"
     )

@@ -7,7 +7,7 @@ import os
 
 import orjson
 
-from gristmill.errors import ProcessorDiedError, TimeLimitError
+from gristmill.errors import ProcessorDiedError, TaskTimeoutError
 from gristmill_worker.board import (
     CANCEL,
     CONNECTION,
@@ -204,7 +204,7 @@ class Watch:
         if not has_outcome and stop.reason == TIME_LIMIT:
             has_outcome = True
             error = time_limit_error(held.run, self._place)
-            self._reports.failed(held, TimeLimitError, str(error), processor.board.executing_since())
+            self._reports.failed(held, TaskTimeoutError, str(error), processor.board.executing_since())
         answer = FAILED if has_outcome else CANCELED
         self._past.note(held.task, held.attempt, answer)
         for request in stop.requests:
