@@ -160,3 +160,16 @@ def test_a_batch_of_a_registration_that_does_not_exist_is_dropped_in_the_end(
 
     assert driver.apply_entry("submit", waiting) == "unknown"
     assert driver.state(old_client.task(1)) == ""
+
+
+@pytest.mark.parametrize("lost", ["stream", "group"])
+def test_when_nobody_can_tell_what_was_sent_it_does_not_wait(
+    driver: Driver, old_client: PlayedClient, lost: str
+) -> None:
+    body = {"client": old_client.id, "tasks": [old_client.task(1)], "after": 1, "reason": ""}
+    waiting = sent_a_minute_ago(driver, "cancels", Request.CANCEL, body)
+    stream = driver.keys.submit()
+    driver.database.run(*(("DEL", stream) if lost == "stream" else ("XGROUP", "DESTROY", stream, "schedulers")))
+
+    assert driver.apply_entry("cancels", waiting) == "applied"
+    driver.database.run("XGROUP", "CREATE", stream, "schedulers", "0", "MKSTREAM")

@@ -237,3 +237,50 @@ def test_what_a_person_cancels_is_in_the_audit_and_what_a_client_cancels_is_not(
     assert order == {
         "action": "cancel", "target": client.task(2), "by": "ada", "reason": "wrong input", "answer": "inactive"
     }  # fmt: skip
+
+
+def test_a_client_cancels_only_its_own_tasks(driver: Driver, client: PlayedClient) -> None:
+    other = driver.client()
+    client.submit(1)
+    body = {"client": other.id, "tasks": [client.task(1)], "after": 0, "reason": ""}
+
+    assert driver.request(Request.CANCEL, body) == "applied"
+    assert driver.state(client.task(1)) == "inactive"
+    assert other.told("unknown") == [{"tasks": [1]}]
+
+
+def test_of_known_tasks_nothing_is_said(driver: Driver, client: PlayedClient) -> None:
+    client.submit(1, 2)
+    client.cancel(1, 2)
+
+    assert client.told("unknown") == []
+
+
+def test_a_person_may_name_a_task_that_nobody_knows(driver: Driver, client: PlayedClient) -> None:
+    assert driver.request(Request.CANCEL, {"client": "", "tasks": [client.task(7)], "after": 0}) == "applied"
+
+
+def test_a_cancel_of_what_has_ended_or_is_being_cancelled_is_no_refusal_of_the_table(
+    driver: Driver, client: PlayedClient
+) -> None:
+    worker = driver.worker(2)
+    client.submit(1, 2, [3, 0, CALL, {"dependencies": [client.task(1), client.task(2)]}])
+    worker.read(2)
+    worker.succeed(client.task(1))
+    client.cancel(1, 2)
+    client.cancel(1, 2)
+
+    assert driver.state(client.task(1)) == "success", "its value is needed"
+    assert driver.state(client.task(2)) == "canceling"
+    assert [name for name in driver.counts() if name.startswith("refused:")] == []
+
+
+def test_tasks_that_need_much_are_cancelled_in_slices(driver: Driver, client: PlayedClient) -> None:
+    needed = [client.task(number) for number in range(1, 101)]
+    client.submit(*range(1, 101))
+    client.submit(*([200 + n, 0, CALL, {"dependencies": needed}] for n in range(8)), after=client.batch)
+    client.cancel(*range(200, 208), after=client.batch)
+
+    assert 0 < len(client.outcomes()) < 8
+    driver.settle()
+    assert sorted(outcome.number for outcome in client.outcomes()) == list(range(200, 208))

@@ -188,3 +188,29 @@ def test_a_given_back_task_keeps_its_place(driver: Driver, client: PlayedClient,
     worker.confirm(client.task(2), "canceled")
 
     assert numbers([*worker.queue(), *driver.ready()]) == [1, 4, 2, 3]
+
+
+def test_a_second_answer_to_the_same_request_changes_nothing(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker, canceling: str
+) -> None:
+    worker.confirm(canceling, "failed")
+    worker.confirm(canceling, "canceled")
+
+    assert driver.state(canceling) == "running"
+    assert client.outcomes() == []
+    assert len(worker.entries()) == 1
+
+
+def test_an_attempt_that_is_text_is_set_aside(driver: Driver, worker: PlayedWorker, canceling: str) -> None:
+    confirm = {"task": canceling, "attempt": "1", "request": 1, "answer": "canceled"}
+    driver.request(Request.CONFIRMS, {"worker": worker.id, "confirms": [confirm]})
+
+    assert len(driver.quarantine()) == 1
+    assert driver.counts().get("stale:confirms", 0) == 0
+
+
+def test_a_message_without_a_sound_worker_is_set_aside(driver: Driver, canceling: str) -> None:
+    confirm = {"task": canceling, "attempt": 1, "request": 1, "answer": "canceled"}
+
+    assert driver.request(Request.CONFIRMS, {"worker": "a:b", "confirms": [confirm]}) == "malformed"
+    assert driver.state(canceling) == "canceling"

@@ -93,3 +93,23 @@ def test_the_tasks_of_others_go_on(driver: Driver) -> None:
 def test_a_client_that_nobody_knows_is_no_trouble(driver: Driver) -> None:
     assert driver.request(Request.END_CLIENT, {"client": "nobody"}) == "applied"
     assert driver.record("nobody") == {}
+
+
+def test_a_client_without_a_record_gets_none(driver: Driver) -> None:
+    driver.request(Request.END_CLIENT, {"client": "nobody"})
+
+    assert not driver.database.exists(driver.keys.client("nobody"))
+
+
+def test_tasks_that_need_much_are_cleared_in_slices(driver: Driver) -> None:
+    client = driver.client()
+    needed = [client.task(number) for number in range(1, 21)]
+    client.submit(*range(1, 21))
+    client.submit(*([100 + n, 0, "AAAA", {"dependencies": needed}] for n in range(70)), after=client.batch)
+    driver.send(Request.END_CLIENT, {"client": client.id})
+    (entry,) = driver.read("continued")
+    driver.apply_entry("continued", entry)
+    assert driver.database.keys(driver.keys.task("")) != [], "one slice does not do all of it"
+    driver.settle()
+
+    assert driver.database.keys(driver.keys.task("")) == []

@@ -165,3 +165,81 @@ def test_a_task_whose_record_is_gone_leaves_nothing_in_the_stream(driver: Driver
     worker.lose()
 
     assert numbers(driver.ready()) == [2]
+
+
+def test_of_what_one_processor_has_read_only_the_oldest_is_charged_however_many_slices_it_takes(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1, queue_size=1000)
+    client.submit(1)
+    worker.read()
+    for number in range(1, 12):
+        # Short tasks: its room doubles with each batch.
+        worker.succeed(*worker.queue(), ms=0.01)
+        client.submit(*range(number * 1000, number * 1000 + 90))
+        worker.read(100)
+    client.submit(*range(20_000, 20_100))
+    client.submit(*range(20_100, 20_200))
+    worker.read(1000)
+    held = worker.entries()
+    assert len(held) > 150, "more than a slice"
+    worker.lose()
+
+    charged = [entry.fields["task"] for entry in held if driver.record(entry.fields["task"]).get("deaths")]
+    assert charged == [held[0].fields["task"]]
+
+
+def test_an_entry_whose_task_has_moved_on_touches_nothing(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    (entry,) = worker.read()
+    worker.give_back(client.task(1))
+    assert numbers(worker.queue()) == [1], "it comes back as another attempt"
+    other = driver.worker(1)
+    for target, old in ((worker, entry), (other, entry)):
+        packed = f"{client.task(1)} 1 - {client.function} tests.function"
+        driver.database.run("XADD", driver.keys.worker_tasks(target.id), "*", "task", packed)
+        assert old.fields["task"] == client.task(1)
+    other.lose()
+    assert (driver.state(client.task(1)), driver.record(client.task(1))["worker"]) == ("running", worker.id)
+    worker.lose()
+
+    assert driver.record(client.task(1))["attempt"] == "2"
+    assert numbers(driver.ready()) == [1]
+
+
+def test_a_group_that_is_gone_hinders_nobody(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    driver.database.run("XGROUP", "DESTROY", driver.keys.worker_tasks(worker.id), "processors")
+    worker.lose()
+
+    assert numbers(driver.ready()) == [1]
+
+
+def test_an_entry_that_was_deleted_after_it_was_read_hinders_nobody(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(2)
+    client.submit(1, 2)
+    first, _ = worker.read(1, processor=1) + worker.read(1, processor=2)
+    driver.database.run("XDEL", driver.keys.worker_tasks(worker.id), first.id)
+    worker.lose()
+
+    assert numbers(driver.ready()) == [2]
+    client.disconnect()
+    driver.database.run("DEL", driver.keys.task(client.task(1)))
+    driver.database.run("SREM", driver.keys.client_tasks(client.id), client.task(1))
+    driver.database.run("HINCRBY", driver.keys.counts(), "state:running", -1)
+
+
+def test_it_does_not_wait_for_ever_for_an_old_report_that_nobody_here_understands(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    now = driver.now_ms()
+    body = b'{"version":2}'
+    driver.database.run("XADD", driver.keys.results(), f"{now - 90_000}-0", "outcomes", body)
+    for stream, kind, age, word in (("continued", Request.END_WORKER, 80_000, "applied"),):
+        text = f'{{"version":1,"worker":"{worker.id}","reason":"expired"}}'
+        driver.database.run("XADD", getattr(driver.keys, stream)(), f"{now - age}-0", kind.value, text)
+        (entry,) = driver.read(stream)
+        assert driver.apply_entry(stream, entry) == word
+    assert numbers(driver.ready()) == [1]
+    driver.database.run("XTRIM", driver.keys.results(), "MAXLEN", 0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from gristmill.protocol.kinds import STREAM_OF, Request
-from support.driver import Driver
+from support.driver import Driver, numbers
 
 RUBBISH: dict[str, bytes] = {
     "nothing": b"",
@@ -97,3 +98,43 @@ def test_a_worker_id_that_could_become_another_key_is_refused(driver: Driver, ki
     body: dict[str, Any] = {"worker": MALICIOUS, "processors_ready": 1}
 
     assert driver.request(kind, body) == "malformed"
+
+
+def test_of_a_batch_the_quarantine_keeps_the_row_that_is_odd(driver: Driver) -> None:
+    client = driver.client()
+    client.submit([1, 0, "AAAA", None], ["odd"], [2, 0, "AAAA", None])
+
+    assert [entry["body"] for entry in driver.quarantine()] == ['["odd"]']
+    assert numbers(driver.ready()) == [1, 2]
+
+
+def test_what_cannot_be_written_down_alone_is_kept_with_its_message(driver: Driver) -> None:
+    client = driver.client()
+    body = json.dumps({"version": 1, **client.body([["odd", "infinite"]])}).replace('"infinite"', "1e999")
+    driver.request(Request.TASKS, body.encode())
+    (kept,) = driver.quarantine()
+
+    assert kept["body"] == body
+
+
+def test_bytes_that_are_no_characters_are_cut_where_they_must(driver: Driver) -> None:
+    driver.request(Request.CANCEL, b"\x80" * 9000)
+    (kept,) = driver.quarantine()
+
+    assert len(kept["body"]) <= 4096
+
+
+def test_an_id_may_have_200_characters_and_no_more(driver: Driver) -> None:
+    assert driver.request(Request.CLIENT_BEAT, {"client": "x" * 200}) == "unknown"
+    assert driver.request(Request.CLIENT_BEAT, {"client": "x" * 201}) == "malformed"
+
+
+@pytest.mark.parametrize("chunks", ["0", "65537", "x"])
+def test_an_object_has_from_1_to_65536_chunks(driver: Driver, chunks: str) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    worker.send_outcomes(worker.row(client.task(1), "success", {"object": f"{client.id}.r-{chunks}", "size": 1}))
+
+    assert len(driver.quarantine()) == 1
+    assert client.outcome(1).state == "failed"

@@ -11,7 +11,7 @@ if not message then return word end
 if type(message.tasks) ~= 'table' then return refuse_entry('expected tasks') end
 local client = message.client ~= '' and message.client or nil
 if client and not is_id(client) then return refuse_entry('expected a client id') end
-if client and redis.call('EXISTS', key_client(client)) == 1 and not batch_applied(client, message.after) then return 'early' end
+if client and not batch_applied(client, message.after) then return 'early' end
 if not accept() then return 'duplicate' end
 count('requests:cancel', 1)
 if is_order() then

@@ -17,7 +17,7 @@ for _, id in ipairs(message.tasks) do
   if not is_id(id) then return refuse_entry('expected ids of tasks') end
 end
 local client = message.client
-if redis.call('EXISTS', key_client(client)) == 1 and not batch_applied(client, message.after) then return 'early' end
+if not batch_applied(client, message.after) then return 'early' end
 if not accept() then return 'duplicate' end
 count('requests:claim', 1)
 local facts = redis.call('HMGET', key_client(client), 'batch', 'ended')

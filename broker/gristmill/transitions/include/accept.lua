@@ -20,8 +20,8 @@ local function quarantine(reason, item)
 end
 -- Answers the decoded message, or nil and the word to return: nothing has been written when the word is `newer`.
 local function decode()
-  local readable, message = pcall(cjson.decode, body)
-  if readable and type(message) == 'table' and type(message.version) == 'number' then
+  local _, message = pcall(cjson.decode, body)
+  if type(message) == 'table' and type(message.version) == 'number' then
     if message.version > 1 then return nil, 'newer' end
     return message
   end
