@@ -16,6 +16,9 @@ from joblib.parallel import AutoBatchingMixin, ParallelBackendBase, register_par
 from gristmill.client.client import Calls, Client
 from gristmill.client.future import RUNNING, Future
 
+NAME = "gristmill"
+"""What joblib calls the backend."""
+
 
 class GristmillBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # joblib has no types
     """Runs joblib's batches as tasks.
@@ -74,4 +77,4 @@ class GristmillBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[
         self.reset_batch_stats()
 
 
-register_parallel_backend("gristmill", GristmillBackend)
+register_parallel_backend(NAME, GristmillBackend)

@@ -176,6 +176,7 @@ class SchedulerClusterCombo:
     """`scaler.SchedulerClusterCombo`: Redis, a scheduler and workers of this machine.
 
     An `address` such as tcp://127.0.0.1:2345 says on which port of this machine Redis listens. `n_workers=0` is legal.
+    `per_worker_queue_size` is what `per_worker_task_queue_size` was called once.
     """
 
     def __init__(
@@ -186,6 +187,7 @@ class SchedulerClusterCombo:
         max_number_of_tasks_waiting: int = -1,
         worker_timeout_seconds: int = 60,
         per_worker_task_queue_size: int = 1000,
+        per_worker_queue_size: int | None = None,
         protected: bool = True,
         allocate_policy: Any = None,
         logging_level: str = "INFO",
@@ -196,8 +198,10 @@ class SchedulerClusterCombo:
         policy = str(getattr(allocate_policy, "name", allocate_policy) or "capability").lower()
         worker_options: dict[str, Any] = {
             "worker_lease_seconds": worker_timeout_seconds,
-            "queue_size": per_worker_task_queue_size,
+            "queue_size": per_worker_queue_size or per_worker_task_queue_size,
         }
+        if sys.modules.get("scaler") is sys.modules[__name__]:
+            worker_options["preload"] = f"{__name__}:install()"
         if per_worker_capabilities:
             worker_options["capabilities"] = dict(per_worker_capabilities)
         self._address = address
@@ -232,8 +236,15 @@ class SchedulerClusterCombo:
             self.shutdown()
 
 
+_MODULES = (
+    "client", "client.client", "client.future", "client.object_reference", "client.serializer", "cluster",
+    "cluster.combo",
+)  # fmt: skip
+
+
 def install() -> None:
-    """Let other libraries find this module under the name `scaler`, such as parfun's backends.
+    """Let other libraries find this module under the name `scaler`, such as parfun's backends; workers of a
+    SchedulerClusterCombo that is made afterwards find it too.
 
     Raises RuntimeError when opengris-scaler has been imported already.
 
@@ -246,7 +257,7 @@ def install() -> None:
     if found is not None and found is not here:
         raise RuntimeError("expected that nobody has imported scaler; got opengris-scaler: call install() earlier")
     sys.modules["scaler"] = here
-    for path in ("client", "client.client", "client.future", "cluster", "cluster.combo", "client.serializer"):
+    for path in _MODULES:
         module = types.ModuleType(f"scaler.{path}")
         module.__dict__.update({name: value for name, value in vars(here).items() if not name.startswith("__")})
         module.__path__ = []
