@@ -23,6 +23,7 @@ PROMISES = {
     "portfolio.py": r"(?s)Millstone plc.*Harvest Grain.*The portfolio is worth 1,6\d\d",
     "submit_and_gather.py": r"10 primes among 200 numbers; the first is 1000000007",
     "thumbnails.py": r"a sheet of 192 x 144 pixels, \d+ colours",
+    "word_count.py": r"the: 360\n\w+: 80\n\w+: 80",
 }
 
 
