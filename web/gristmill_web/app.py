@@ -18,6 +18,7 @@ from gristmill._version import __version__
 from gristmill.snapshot import Snapshot, formats, is_task_id
 from gristmill_web import compression, security
 from gristmill_web.board import Board
+from gristmill_web.charts.colours import Colours
 from gristmill_web.frame import API, preferences
 from gristmill_web.histograms import Durations
 from gristmill_web.history import History
@@ -62,6 +63,7 @@ def create_app(settings: PageSettings) -> Flask:
     history.observers.append(durations.note)
     app.extensions["gristmill_history"] = history
     app.extensions["gristmill_durations"] = durations
+    app.extensions["gristmill_colours"] = Colours()
     for page in PAGES:
         app.register_blueprint(page.blueprint)
     app.register_blueprint(settings_page.page)

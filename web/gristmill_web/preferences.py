@@ -17,6 +17,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "window": ("5", "10", "30"),
     "store": ("5", "10", "30"),
     "scale": ("log", "linear"),
+    "colour": ("state", "function", "capability"),
     "gone": ("0", "1", "5"),
 }
 """What each may be."""
@@ -36,6 +37,8 @@ class Preferences:
     """Minutes that the memory and CPU charts show."""
     scale: Literal["log", "linear"] = "log"
     """Of the memory chart."""
+    colour: Literal["state", "function", "capability"] = "state"
+    """What the bars of the timeline are coloured by."""
     gone: int = 1
     """Minutes for which workers that have gone are still shown."""
 

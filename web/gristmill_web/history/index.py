@@ -14,6 +14,7 @@ import orjson
 
 from gristmill.protocol.states import ACTIVE, State
 from gristmill.snapshot import ChangeRow, Changes, FailedAttempt
+from gristmill_web.history.spans import Spans
 from gristmill_web.history.tracked import COLUMNS, Tracked, event_of
 
 SCHEMA = f"""
@@ -23,10 +24,6 @@ CREATE INDEX tasks_graph ON tasks (graph, id) WHERE graph IS NOT NULL;
 CREATE TABLE changes (
     id INTEGER PRIMARY KEY, at INTEGER, task TEXT, previous TEXT, state TEXT, event TEXT, attempt INTEGER, worker TEXT,
     function TEXT, duration_us INTEGER, cpu_us INTEGER, memory INTEGER, error TEXT, deaths INTEGER
-);
-CREATE TABLE attempts (
-    id INTEGER PRIMARY KEY, task TEXT, attempt INTEGER, worker TEXT, function TEXT, lane TEXT, state TEXT,
-    started INTEGER, ended INTEGER, cpu_us INTEGER, memory INTEGER
 );
 CREATE TABLE failures (id INTEGER PRIMARY KEY, task TEXT, attempt INTEGER, worker TEXT, at INTEGER, traceback TEXT);
 CREATE INDEX failures_task ON failures (task);
@@ -73,6 +70,8 @@ class Index:
         self._connection.executescript(SCHEMA)
         self._lock = threading.Lock()
         """Held for a statement, or for what the reader adds at once: some milliseconds."""
+        self.spans = Spans()
+        """What workers did when."""
         self._live: dict[str, Tracked] = {}
         self._task_id = 0
         self._change_id = 0
@@ -105,7 +104,6 @@ class Index:
         ended: list[Ended] = []
         touched: dict[str, Tracked] = {}
         changes: list[tuple[Any, ...]] = []
-        attempts: list[tuple[Any, ...]] = []
         with self._lock:
             self._connection.execute("BEGIN")
             try:
@@ -113,12 +111,9 @@ class Index:
                 for entry in entries:
                     self._note_gap(entry)
                     for row in entry.rows:
-                        self._change(entry.at, row, touched, changes, attempts, ended)
+                        self._change(entry.at, row, touched, changes, ended)
                 self._connection.executemany(
                     "INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", changes
-                )
-                self._connection.executemany(
-                    "INSERT INTO attempts VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", attempts
                 )
                 marks = ", ".join("?" * len(COLUMNS))
                 self._connection.executemany(
@@ -176,7 +171,6 @@ class Index:
         row: ChangeRow,
         touched: dict[str, Tracked],
         changes: list[tuple[Any, ...]],
-        attempts: list[tuple[Any, ...]],
         ended: list[Ended],
     ) -> None:
         self._change_id += 1
@@ -188,10 +182,10 @@ class Index:
         touched[row.task] = task
         previous, worker = task.state, row.worker or task.worker
         event = event_of(previous, row)
-        was_assigned = task.apply(at, row, self._change_id)
-        if was_assigned is not None:
-            attempts.append(was_assigned)
-        if task.ended is not None or was_assigned is not None:
+        span = task.apply(at, row, self._change_id)
+        if span is not None:
+            self.spans.add(span, row.memory_peak_bytes or 0)
+        if task.ended is not None or (span is not None and row.duration_us):
             wait = task.assigned - task.submitted if task.assigned and task.submitted is not None else None
             ended.append(Ended(wait if row.attempt == 1 else None, row.duration_us or None))
         changes.append(
@@ -254,8 +248,6 @@ class Index:
         cut = max(old or 0, self._change_id - self.bounds.changes)
         execute("DELETE FROM changes WHERE id <= ?", (cut,))
         execute("DELETE FROM tasks WHERE ended < ?", (oldest,))
-        execute("DELETE FROM attempts WHERE ended < ?", (oldest,))
-        execute("DELETE FROM attempts WHERE id <= (SELECT max(id) FROM attempts) - ?", (self.bounds.tasks,))
         (first,) = execute("SELECT at FROM changes ORDER BY id LIMIT 1").fetchone() or (0,)
         self.first_at = first
 

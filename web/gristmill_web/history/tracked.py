@@ -7,11 +7,21 @@ from typing import Any
 
 import orjson
 
-from gristmill.protocol.states import ACTIVE, ASSIGNED, TERMINAL, TRANSITIONS, Event, State
+from gristmill.protocol.states import ACTIVE, TERMINAL, TRANSITIONS, Event, State
 from gristmill.snapshot import ChangeRow
+from gristmill_web.history.spans import Kind, Span
 
 _TERMINAL = frozenset(state.value for state in TERMINAL)
-_ASSIGNED = frozenset(state.value for state in ASSIGNED)
+CANCELED = "canceled"
+_LOOKS = {
+    "success": "success",
+    "failed": "failed",
+    "failed_worker_died": "failed",
+    "canceled": CANCELED,
+    "canceled_not_found": CANCELED,
+    "inactive": "failed",
+}
+"""How an attempt that ends with a state looks in a chart; inactive: it goes back after a failure or a death."""
 LONGEST_WORD = 100
 MOST_TAGS = 20
 
@@ -66,42 +76,48 @@ class Tracked:
             self.graph, self.node, self.tags, self.lane, self.needs, self.first_change, self.last_change,
         )  # fmt: skip
 
-    def apply(self, at: int, row: ChangeRow, change: int) -> tuple[Any, ...] | None:
-        """Take in one change; answers, as a row of its table, the attempt that has ended while the task has not."""
-        before = None
+    def apply(self, at: int, row: ChangeRow, change: int) -> Span | None:
+        """Take in one change; answers what its worker did, when an attempt that had begun has ended with it."""
         state = row.state
         if not self.state and (row.attempt == 0 or (row.attempt == 1 and state == "running")):
             self.submitted = at
+        span = self._span(at, row)
         if state == "running":
             if row.attempt != self.attempt or self.assigned is None:
                 self.assigned, self.asked = at, None
         elif state == "canceling":
             self.asked = at
-        elif state == "inactive" and self.state in _ASSIGNED and row.duration_us:
-            before = self._attempt(at, row)
         self.state, self.attempt, self.changed, self.last_change = state, row.attempt, at, change
         if row.function:
             self.function = row.function
+        self.worker = row.worker
         if state in _TERMINAL:
             self.ended = at
-            self.worker = row.worker
             self.duration_us, self.cpu_us, self.memory = row.duration_us, row.cpu_us, row.memory_peak_bytes
             self.error = row.error or None
         else:
             self.ended = None
-            self.worker = row.worker
             self.error = row.error or self.error
         if row.about:
             self._tell(row.about)
-        return before
+        return span
 
-    def _attempt(self, at: int, row: ChangeRow) -> tuple[Any, ...]:
-        started = at - (row.duration_us or 0) // 1000
-        state = State.FAILED.value
-        return (
-            self.task, row.attempt, self.worker, self.function, self.lane, state, started, at, row.cpu_us,
-            row.memory_peak_bytes,
-        )  # fmt: skip
+    def _span(self, at: int, row: ChangeRow) -> Span | None:
+        """What the change says about an attempt that had begun."""
+        worker = row.worker or self.worker
+        looks = _LOOKS.get(row.state)
+        if not worker or not looks:
+            return None
+        stopped = looks == CANCELED and self.state == State.CANCELING.value
+        died = row.state == State.FAILED_WORKER_DIED.value or bool(row.about and row.about.get("deaths"))
+        if row.duration_us or row.state == State.SUCCESS.value:
+            start = at - (row.duration_us or 0) // 1000
+        elif (stopped or died) and self.assigned is not None:
+            start = self.assigned
+        else:
+            return None  # it had not begun
+        kind = Kind(looks, row.function or self.function, self.lane or "")
+        return Span(worker, kind, start, at, self.task, busy_ms=(row.duration_us or 0) / 1000 or at - start)
 
     def _tell(self, about: dict[str, Any]) -> None:
         graph, node, lane = about.get("graph"), about.get("key"), about.get("lane")

@@ -15,12 +15,14 @@ from gristmill_web.pages import (
     schedulers,
     task,
     tasks,
+    timeline,
 )
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
     tasks.PAGE,
     task.PAGE,
+    timeline.PAGE,
     processors.PAGE,
     machines.PAGE,
     clients.PAGE,
