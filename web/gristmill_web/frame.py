@@ -68,7 +68,7 @@ class Shown:
     values: dict[str, Any]
     """For the template."""
     plain: Any
-    """For programs: a dict of what orjson can write."""
+    """For programs: a dict of what orjson can write, or a function that makes it, when that is much work."""
     query: Query
     """What is polled, and what links start from."""
     now: int = 0
@@ -143,7 +143,8 @@ class Page:
         shown = self._shown(place)
         if shown.status == 404:
             raise NotFound
-        body = {"version": API_VERSION, "now": shown.now, "problem": shown.problem, **shown.plain}
+        plain = shown.plain() if callable(shown.plain) else shown.plain
+        body = {"version": API_VERSION, "now": shown.now, "problem": shown.problem, **plain}
         return Response(orjson.dumps(body), status=503 if shown.problem else 200, mimetype="application/json")
 
 

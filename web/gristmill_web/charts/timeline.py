@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from gristmill.snapshot.formats import span as span_text
@@ -16,10 +17,11 @@ MOST_BARS = 800
 """Bars with a text of their own; the others of a row and a look are one path."""
 MOST_LANES = 4
 TICKS = 6
-LOOKS = ("running", "success", "failed", "canceled")
+RUNNING = "running"
+LOOKS = (RUNNING, "success", "failed", "canceled")
 ABOVE = ("success", "running", "canceled", "failed")
 """What is drawn later lies above: a failure must not be hidden."""
-LEAST = {"running": 2.0, "success": 1.0, "canceled": 3.0, "failed": 3.0}
+LEAST = {"running": 2, "success": 1, "canceled": 3, "failed": 3}
 """The least width of a bar, px."""
 
 
@@ -111,16 +113,22 @@ class Place(NamedTuple):
 
 def lanes_of(spans: Sequence[Span], most: int) -> list[int]:
     """A lane for each span, so that few of the same lane overlap; spans come by their start."""
+    if most == 1:
+        return [0] * len(spans)
     ends: list[int] = []
     found = []
     for span in spans:
-        free = next((lane for lane, end in enumerate(ends) if end <= span.start + 2), None)
-        if free is None:
-            if len(ends) < most:
-                free = len(ends)
-                ends.append(0)
-            else:
-                free = min(range(len(ends)), key=ends.__getitem__)
+        start = span.start + 2
+        free = -1
+        for at, end in enumerate(ends):
+            if end <= start:
+                free = at
+                break
+        if free < 0 and len(ends) < most:
+            free = len(ends)
+            ends.append(0)
+        elif free < 0:
+            free = ends.index(min(ends))
         ends[free] = max(ends[free], span.end)
         found.append(free)
     return found
@@ -160,39 +168,52 @@ def draw(
     for span in spans:
         if span.worker in by_worker and span.end >= since:
             by_worker[span.worker].append(span)
-    threshold = _threshold(by_worker, since, scale)
-    legend: dict[tuple[str, str], str] = {}
+    threshold = _threshold(by_worker, scale)
+    fills: dict[Kind, tuple[str, str]] = {}
+    numbers: dict[Kind, int] = {}
+
+    def fill(kind: Kind) -> str:
+        found = fills.get(kind)
+        if found is None:
+            found = fills[kind] = fill_of(kind)
+        return found[0]
+
     for at, place in enumerate(places):
         y = TOP + ROW * at
-        own = sorted(by_worker[place.worker], key=lambda span: span.start)
+        own = sorted(by_worker[place.worker], key=attrgetter("start"))
         lanes = max(1, min(MOST_LANES, place.concurrency))
         height = BAR / lanes
-        thin: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
+        thin: dict[Kind, list[tuple[int, int]]] = {}
         busy = 0.0
         for span, lane in zip(own, lanes_of(own, lanes), strict=True):
-            look = span.kind.state
-            fill, meaning = fill_of(span.kind)
-            legend.setdefault((look if not fill or look in ("failed", "canceled") else "", fill), meaning)
-            chart.attempts[look] = chart.attempts.get(look, 0) + span.attempts
-            left = max(since, span.start)
-            busy += min(span.busy_ms or span.end - span.start, span.end - left)
-            x, width = LEFT + (left - since) * scale, max(LEAST[look], (span.end - left) * scale)
-            if width >= threshold or look == "running":
-                top = y + (ROW - BAR) / 2 + lane * height
-                alone = span.attempts == 1
-                chart.bars.append(
-                    Bar(round(x, 1), round(top, 1), round(width, 1), round(height, 1), look, fill, text_of(span),
-                        span.task if alone else "")
-                )  # fmt: skip
-            else:
-                thin.setdefault((look, fill), []).append((x, width, span.attempts))
-        for (look, fill), pieces in thin.items():
-            number = sum(attempts for _, _, attempts in pieces)
-            title = f"{number:,} attempts too short to be drawn alone · {state_word(look)}"
-            chart.paths.append(Path(_merged(pieces, y + (ROW - BAR) // 2), look, fill, title))
+            kind, left, end = span.kind, span.start, span.end
+            length = end - left
+            if left < since:
+                left = since
+            busy += min(span.busy_ms, end - left)
+            x = LEFT + (left - since) * scale
+            if length < threshold and kind.state != RUNNING:
+                right = int(x + (end - left) * scale + 0.5)
+                pixels = LEAST[kind.state]
+                thin.setdefault(kind, []).append((int(x), right if right > x + pixels else int(x) + pixels))
+                numbers[kind] = numbers.get(kind, 0) + span.attempts
+                continue
+            width = max(LEAST[kind.state], (end - left) * scale)
+            top = y + (ROW - BAR) / 2 + lane * height
+            task = span.task if span.attempts == 1 else ""
+            chart.attempts[kind.state] = chart.attempts.get(kind.state, 0) + span.attempts
+            place_of = (round(x, 1), round(top, 1), round(width, 1), round(height, 1))
+            chart.bars.append(Bar(*place_of, kind.state, fill(kind), text_of(span), task))
+        for kind, pieces in thin.items():
+            chart.attempts[kind.state] = chart.attempts.get(kind.state, 0) + numbers[kind]
+            title = f"{numbers.pop(kind):,} attempts too short to be drawn alone · {state_word(kind.state)}"
+            chart.paths.append(Path(_merged(pieces, y + (ROW - BAR) // 2), kind.state, fill(kind), title))
+        running = sum(span.kind.state == RUNNING for span in own)
         seen = max(1, until - since) * max(1, place.concurrency)
-        running = sum(span.kind.state == "running" for span in own)
         chart.rows.append(Row(place.worker, y, place.gone, running, min(100.0, 100 * busy / seen)))
+    legend: dict[tuple[str, str], str] = {}
+    for kind, (colour, meaning) in fills.items():
+        legend.setdefault((kind.state if not colour or kind.state in ("failed", "canceled") else "", colour), meaning)
     chart.bars.sort(key=lambda bar: ABOVE.index(bar.look))
     chart.paths.sort(key=lambda path: ABOVE.index(path.look))
     chart.legend = [(look, fill, meaning) for (look, fill), meaning in sorted(legend.items(), key=_legend_order)]
@@ -210,29 +231,30 @@ def _legend_order(entry: tuple[tuple[str, str], str]) -> tuple[int, str]:
     return (LOOKS.index(look) if look in LOOKS else -1, meaning)
 
 
-def _threshold(by_worker: dict[str, list[Span]], since: int, scale: float) -> float:
-    """From which width on a bar is drawn for itself: at least 2 px, and so that they are not too many."""
-    widths = sorted(
-        (
-            max(LEAST[span.kind.state], (span.end - max(since, span.start)) * scale)
-            for spans in by_worker.values()
-            for span in spans
-            if span.kind.state != "running"
-        ),
-        reverse=True,
-    )
-    return max(2.0, widths[MOST_BARS] + 0.01) if len(widths) > MOST_BARS else 2.0
+def _threshold(by_worker: dict[str, list[Span]], scale: float) -> float:
+    """From which length (ms) on a bar is drawn for itself: at least 2 px, and so that they are not too many."""
+    least = 2 / scale
+    lengths = [span.end - span.start for spans in by_worker.values() for span in spans]
+    if len(lengths) <= MOST_BARS:
+        return least
+    lengths = [length for length in lengths if length >= least]
+    if len(lengths) <= MOST_BARS:
+        return least
+    return sorted(lengths, reverse=True)[MOST_BARS] + 1
 
 
-def _merged(pieces: list[tuple[float, float, int]], y: int) -> str:
+def _merged(pieces: list[tuple[int, int]], y: int) -> str:
     """One path of the pixels that the pieces cover."""
-    covered: list[list[int]] = []
-    for x, width, _ in sorted(pieces):
-        left, right = int(x), max(int(x) + 1, round(x + width))
-        if covered and left <= covered[-1][1] + 1:
-            covered[-1][1] = max(covered[-1][1], right)
-        else:
-            covered.append([left, right])
+    pieces.sort()
+    covered: list[tuple[int, int]] = []
+    first, last = pieces[0]
+    for left, right in pieces:
+        if left > last + 1:
+            covered.append((first, last))
+            first, last = left, right
+        elif right > last:
+            last = right
+    covered.append((first, last))
     return "".join(f"M{left} {y}h{right - left}v{BAR}h{left - right}z" for left, right in covered)
 
 

@@ -9,14 +9,25 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 KEPT_MS = 31 * 60_000
-LONG_MS = 1000
-"""From here on an attempt is kept for itself."""
-NEAR_MS = 100
-"""Short ones that are no further apart are kept as one."""
+
+
+class Grain(NamedTuple):
+    """How finely intervals are kept for the windows of a length."""
+
+    window_ms: int
+    """For windows up to this long."""
+    long_ms: int
+    """From here on an attempt is kept for itself."""
+    near_ms: int
+    """Shorter ones of a kind that are no further apart are kept as one."""
+
+
+GRAINS = (Grain(10 * 60_000, 1000, 100), Grain(30 * 60_000, 6000, 600))
+"""A pixel of the longer windows stands for six times as much."""
 LONG_KEPT = 3000
 """Long ones of one worker."""
 SHORT_KEPT = 1000
@@ -37,7 +48,7 @@ class Kind(NamedTuple):
     lane: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class Span:
     """One attempt, or several short ones that follow each other closely."""
 
@@ -53,11 +64,45 @@ class Span:
     """Their durations added up."""
 
 
-@dataclass
+class _Kept:
+    """The intervals of one worker at one grain."""
+
+    def __init__(self, grain: Grain) -> None:
+        self.grain = grain
+        self.long: deque[Span] = deque(maxlen=LONG_KEPT)
+        self.short: dict[Kind, deque[Span]] = {}
+
+    def add(self, span: Span) -> None:
+        if span.end - span.start >= self.grain.long_ms:
+            self.long.append(span)
+            return
+        known = self.short.get(span.kind)
+        if known is None:
+            if len(self.short) >= MOST_KINDS:
+                span = replace(span, kind=span.kind._replace(function=OTHERS, lane=""))
+            known = self.short.setdefault(span.kind, deque(maxlen=SHORT_KEPT))
+        before = known[-1] if known else None
+        if before is not None and span.start <= before.end + self.grain.near_ms and span.end >= before.start:
+            # Another one takes its place: who reads meanwhile has one that does not change.
+            known[-1] = Span(
+                before.worker, before.kind, min(before.start, span.start), max(before.end, span.end), span.task,
+                before.attempts + span.attempts, before.busy_ms + span.busy_ms,
+            )  # fmt: skip
+        else:
+            known.append(span)
+
+    def forget(self, before: int) -> None:
+        for spans in (self.long, *self.short.values()):
+            while spans and spans[0].end < before:
+                spans.popleft()
+        for kind in [kind for kind, spans in self.short.items() if not spans]:
+            del self.short[kind]
+
+
 class _Worker:
-    long: deque[Span] = field(default_factory=lambda: deque(maxlen=LONG_KEPT))
-    short: dict[Kind, deque[Span]] = field(default_factory=dict)
-    last: int = 0
+    def __init__(self) -> None:
+        self.kept = [_Kept(grain) for grain in GRAINS]
+        self.last = 0
 
 
 class Spans:
@@ -88,22 +133,8 @@ class Spans:
             if worker is None:
                 worker = self._workers[span.worker] = _Worker()
             worker.last = max(worker.last, span.end)
-            if span.end - span.start >= LONG_MS:
-                worker.long.append(span)
-                return
-            known = worker.short.get(span.kind)
-            if known is None:
-                if len(worker.short) >= MOST_KINDS:
-                    span.kind = span.kind._replace(function=OTHERS, lane="")
-                known = worker.short.setdefault(span.kind, deque(maxlen=SHORT_KEPT))
-            before = known[-1] if known else None
-            if before is not None and span.start <= before.end + NEAR_MS and span.end >= before.start:
-                before.start, before.end = min(before.start, span.start), max(before.end, span.end)
-                before.attempts += 1
-                before.busy_ms += span.busy_ms
-                before.task = span.task
-            else:
-                known.append(span)
+            for kept in worker.kept:
+                kept.add(span)
 
     def _add_memory(self, span: Span, memory: int) -> None:
         if not memory:
@@ -123,11 +154,8 @@ class Spans:
             if worker.last < oldest:
                 del self._workers[name]
                 continue
-            for spans in (worker.long, *worker.short.values()):
-                while spans and spans[0].end < oldest:
-                    spans.popleft()
-            for kind in [kind for kind, spans in worker.short.items() if not spans]:
-                del worker.short[kind]
+            for kept in worker.kept:
+                kept.forget(self._newest - min(KEPT_MS, kept.grain.window_ms + 60_000))
         while len(self._workers) > MOST_WORKERS:
             del self._workers[next(iter(self._workers))]
         second = oldest // SECOND_MS
@@ -142,21 +170,21 @@ class Spans:
         with self._lock:
             return [name for name, worker in self._workers.items() if worker.last >= since]
 
-    def of(self, workers: Iterable[str], since: int) -> list[Span]:
-        """What these workers did since then, copied."""
-        found = []
+    def of(self, workers: Iterable[str], since: int, until: int) -> list[Span]:
+        """What these workers did in a window, as finely as one of its length can show it."""
+        at = next((at for at, grain in enumerate(GRAINS) if grain.window_ms >= until - since), len(GRAINS) - 1)
+        found: list[Span] = []
         with self._lock:
             for name in workers:
                 worker = self._workers.get(name)
                 if worker is None:
                     continue
-                for spans in (worker.long, *worker.short.values()):
+                kept = worker.kept[at]
+                for spans in (kept.long, *kept.short.values()):
                     for span in reversed(spans):
                         if span.end < since:
                             break
-                        found.append(
-                            Span(name, span.kind, span.start, span.end, span.task, span.attempts, span.busy_ms)
-                        )
+                        found.append(span)
         return found
 
     def memory(self, since: int, until: int) -> list[tuple[int, float]]:

@@ -64,7 +64,7 @@ def show(request: Request) -> Shown:
             "cpu": cpu,
             "summary": summary(chart, int(chosen["window"])),
         },
-        plain={
+        plain=lambda: {
             "since": since,
             "until": now,
             "workers": [{"worker": place.worker, "gone": place.gone} for place in shown],
@@ -107,7 +107,7 @@ def _spans(
     history: History, workers: list[str], presences: dict[str, Presence], since: int, now: int
 ) -> list[Span]:
     there = {name: presences[name] for name in workers if name in presences}
-    return [*history.index.spans.of(workers, since), *running_spans(history.index, there, now)]
+    return [*history.index.spans.of(workers, since, now), *running_spans(history.index, there, now)]
 
 
 def _trace(
