@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from pathlib import Path
 
 import pytest
 
-from gristmill import CancelledError, Client
+from gristmill import CancelledError, Client, LocalCluster
 from support import tasks
 
 
@@ -99,3 +100,52 @@ def test_a_cancel_cancels_everything_downstream(client: Client, tmp_path: Path) 
 
     with pytest.raises(CancelledError):
         after.result(timeout=30)
+
+
+def test_a_future_of_another_client_is_a_dependency_whose_value_does_not_come_here(
+    client: Client, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with Client(cluster) as other:
+        text = other.submit(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
+        future = client.submit(tasks.echo, [text])
+        assert not future.done()
+        gate.touch()
+
+        assert future.result(30) == [text.result(30)]
+
+
+def test_what_another_client_cancels_is_cancelled_here(client: Client, cluster: LocalCluster, tmp_path: Path) -> None:
+    with Client(cluster) as other:
+        endless = other.submit(tasks.hang_politely, str(tmp_path / "started"))
+        future = client.submit(tasks.echo, endless)
+        endless.cancel()
+
+        with pytest.raises(CancelledError):
+            future.result(30)
+
+
+@dataclasses.dataclass
+class Pair:
+    first: object
+    rest: dict[str, list[object]]
+
+
+def test_futures_may_lie_in_a_dataclass(client: Client) -> None:
+    one, two = client.submit(abs, -1), client.submit(abs, -2)
+
+    assert client.submit(tasks.echo, Pair(one, {"rest": [two]})).result() == Pair(1, {"rest": [2]})
+
+
+def test_one_task_may_need_very_many(client: Client) -> None:
+    parts = [client.submit(abs, -number) for number in range(1300)]
+
+    assert client.submit(sum, parts).result(60) == sum(range(1300))
+
+
+def test_very_many_dependencies_of_which_one_fails(client: Client) -> None:
+    parts = [client.submit(abs, -number) for number in range(700)]
+    parts.insert(650, client.submit(tasks.raise_value_error, "the one"))
+
+    with pytest.raises(ValueError, match="the one"):
+        client.submit(sum, parts).result(60)

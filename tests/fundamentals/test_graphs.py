@@ -129,8 +129,9 @@ def test_nothing_behind_a_node_that_fails_runs(client: Client, tmp_path: Path) -
     futures = client.get(graph, ["z", "m"], block=False)
 
     for future in futures.values():
-        with pytest.raises(ValueError, match="a said no"):
+        with pytest.raises(ValueError, match="a said no") as caught:
             future.result(30)
+        assert getattr(caught.value, "__notes__", ["in node 'a' of the graph"]) == ["in node 'a' of the graph"]
     assert tasks.started_lines(log) == []
 
 

@@ -454,11 +454,12 @@ def test_the_machine_knows_every_request_but_those_that_have_tests_of_their_own(
     walked = {Request.TASKS, Request.CANCEL, Request.DISCONNECT, Request.CLIENT, Request.WORKER, Request.BEAT}
     walked |= {Request.OUTCOMES, Request.CONFIRMS, Request.RETURNED, Request.DRAIN, Request.LEAVE}
     walked |= {Request.SUSPENDED, Request.CLAIM}
-    by_scripts = {Request.END_CLIENT, Request.END_WORKER, Request.RESOLVE}
+    by_scripts = {Request.END_CLIENT, Request.END_WORKER, Request.RESOLVE, Request.DROP_USES}
     of_people = {Request.CANCEL_CLIENT, Request.RETRY, Request.ORDER_WORKER, Request.PAUSE}
     after_another_server = {Request.KNOWN, Request.HELD}
 
     assert set(Request) - walked - by_scripts - of_people - after_another_server == {
         Request.RELEASE,
         Request.CLIENT_BEAT,
+        Request.DEPEND,
     }

@@ -257,6 +257,11 @@ class PlayedClient:
         """Send a batch and have it applied; answers the script's word."""
         return self.driver.request(Request.TASKS, self.body(rows, **changes))
 
+    def depend(self, number: int, *needs: int, part: int = 1, last: bool = True, after: int = 0) -> str:
+        """More of what an incomplete task needs."""
+        body = {"client": self.id, "task": self.task(number), "part": part, "last": last, "after": after}
+        return self.driver.request(Request.DEPEND, {**body, "dependencies": [self.task(need) for need in needs]})
+
     def cancel(self, *numbers: int, after: int = 0) -> str:
         body = {"client": self.id, "tasks": [self.task(number) for number in numbers], "after": after, "reason": ""}
         return self.driver.request(Request.CANCEL, body)

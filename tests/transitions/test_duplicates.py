@@ -39,6 +39,10 @@ BODIES: dict[Request, Body] = {
     Request.LEAVE: lambda client, worker: {"worker": worker.id},
     Request.END_CLIENT: lambda client, worker: {"client": client.id},
     Request.END_WORKER: lambda client, worker: {"worker": worker.id, "reason": "expired"},
+    Request.DEPEND: lambda client, worker: {
+        "client": client.id, "task": client.task(7), "part": 1, "last": True, "dependencies": [], "after": 0,
+    },
+    Request.DROP_USES: lambda client, worker: {"task": client.task(7), "dependencies": [client.task(99)]},
     Request.RESOLVE: lambda client, worker: {"task": client.task(1)},
     Request.HELD: lambda client, worker: {"worker": worker.id, "number": 1, "tasks": []},
     Request.KNOWN: lambda client, worker: {"client": client.id, "registration": 1, "tasks": [1, 99]},

@@ -101,7 +101,7 @@ def test_dependencies_are_named_once_each_and_the_latest_batch_of_theirs_goes_be
     assert body["after"] == 5
     assert body["tasks"][1][3] == {"priority": 1, "dependencies": [f.task_id for f in (first, second, third)]}
     second._settle(FINISHED)
-    assert latest_dependency([third, future], 6) == 3
+    assert latest_dependency([third, future], 6) == (3, {})
 
 
 def test_options_travel_only_where_they_differ() -> None:

@@ -52,6 +52,9 @@ EXAMPLES: dict[Request, Message] = {
     Request.CLAIM: messages.ClaimMessage(
         client="Ab12cd34Ef", worker="h|1|w|x", claim=3, tasks=["Ab12cd34Ef.0000001"], after=2
     ),
+    Request.DEPEND: messages.DependMessage(
+        client="Ab12cd34Ef", task="Ab12cd34Ef.0000900", part=1, last=True, dependencies=["Ab12cd34Ef.0000001"], after=4
+    ),
     Request.CANCEL: CancelMessage(client="Ab12cd34Ef", tasks=["Ab12cd34Ef.0000001"], after=3),
     Request.CANCEL_CLIENT: messages.CancelClientMessage(client="Ab12cd34Ef", by="ada", reason="wrong input"),
     Request.RETRY: messages.RetryMessage(task="Ab12cd34Ef.0000001", by="ada"),
@@ -73,7 +76,7 @@ EXAMPLES: dict[Request, Message] = {
     Request.LEAVE: messages.LeaveMessage(worker="h|1|w|x"),
 }
 
-WRITTEN_BY_SCRIPTS_ONLY = {Request.END_CLIENT, Request.END_WORKER, Request.RESOLVE}
+WRITTEN_BY_SCRIPTS_ONLY = {Request.END_CLIENT, Request.END_WORKER, Request.RESOLVE, Request.DROP_USES}
 
 
 def body_of(kind: Request, **changes: Any) -> bytes:

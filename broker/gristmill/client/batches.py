@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gristmill.protocol.buffers import NAME_BYTES
-from gristmill.protocol.kinds import BATCH_BYTES, BATCH_TASKS, VERSION
+from gristmill.protocol.kinds import BATCH_BYTES, BATCH_TASKS, MOST_DEPENDENCIES, VERSION
 from gristmill.protocol.payloads import text_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 ROW_BYTES = 48
 """What a row takes beside its call."""
 OPTIONS_BYTES = 160
-DEPENDENCY_BYTES = 24
+DEPENDENCY_BYTES = BATCH_BYTES // MOST_DEPENDENCIES
+"""Not what one takes, but such that a batch has no more than it may."""
 
 
 def cut_batch(waiting: deque[Future]) -> list[Future]:
@@ -74,7 +75,9 @@ def row_of(future: Future, index: dict[FunctionObject, int]) -> tuple[Any, ...]:
         elif large.data is not None:
             call = text_of(large.with_ids(large.data))
     if dependencies:
-        options["dependencies"] = [dependency.task_id for dependency in dependencies]
+        options["dependencies"] = [dependency.task_id for dependency in dependencies[:MOST_DEPENDENCIES]]
+        if len(dependencies) > MOST_DEPENDENCIES:
+            options["incomplete"] = True
     return (future._number, index[function], call, options)
 
 
@@ -85,14 +88,40 @@ def function_row(function: FunctionObject) -> tuple[Any, ...]:
     return (function.object_id, function.name, [leaf.object_id for leaf in function.leaves])
 
 
-def latest_dependency(rows: Sequence[Future], batch: int) -> int:
-    """The batch that must be applied before: the latest that carries a dependency and is not this one; 0 for none."""
+def latest_dependency(rows: Sequence[Future], batch: int) -> tuple[int, dict[str, int]]:
+    """The batch that must be applied before: the latest that carries a dependency and is not this one; 0 for none.
+
+    And likewise for other clients, by their ids.
+    """
     after = 0
+    others: dict[str, int] = {}
     for future in rows:
         for dependency in future._dependencies:
-            if dependency._batch != batch and dependency._batch > after and not dependency.done():
+            session = dependency._session
+            if session is not future._session and session is not None:
+                if not dependency.done():
+                    others[session.client_id] = max(others.get(session.client_id, 0), dependency._batch)
+            elif dependency._batch != batch and dependency._batch > after and not dependency.done():
                 after = dependency._batch
-    return after
+    return after, others
+
+
+def depend_bodies(future: Future) -> list[bytes]:
+    """The bodies of the `depend` requests for a task that has more dependencies than its row may have."""
+    rest = future._dependencies[MOST_DEPENDENCIES:]
+    session = future._session
+    assert session is not None
+    return [
+        body(
+            client=session.client_id,
+            task=future.task_id,
+            part=at // MOST_DEPENDENCIES + 1,
+            last=at + MOST_DEPENDENCIES >= len(rest),
+            dependencies=[dependency.task_id for dependency in rest[at : at + MOST_DEPENDENCIES]],
+            after=future._batch,
+        )
+        for at in range(0, len(rest), MOST_DEPENDENCIES)
+    ]
 
 
 def tasks_body(
@@ -117,8 +146,11 @@ def tasks_body(
     }
     if priority:
         body["priority"] = priority
-    if after := latest_dependency(rows, batch):
+    after, others = latest_dependency(rows, batch)
+    if after:
         body["after"] = after
+    if others:
+        body["others"] = others
     return orjson.dumps(body)
 
 

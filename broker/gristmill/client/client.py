@@ -264,7 +264,7 @@ class Calls(ManyCalls):
             session.upload(leaves)
         future = Future(session, next(session.numbers), called, options)
         if beside is not None:
-            future._dependencies = beside.dependencies
+            session.depends(future, beside.dependencies)
         if len(data) <= INLINE_BYTES and not leaves:
             future._call = text_of(data)
         else:

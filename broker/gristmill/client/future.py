@@ -299,6 +299,8 @@ class Future(concurrent.futures.Future[Any]):
             error = TaskError(f"task {self.task_id} ended without an outcome")
         elif self._failed:
             error = payloads.load_failure(self._read(payload))
+            if (graph := getattr(self, "_graph", None)) is not None:
+                graph.note(error, self._number)
         else:
             data = self._read(payload)
             try:

@@ -55,12 +55,18 @@ class Graph:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.numbers: list[int] = []
+        self.names: dict[int, Hashable] = {}
+        """The node of each task, by the task's number."""
 
     def unfinished(self) -> list[Future]:
         """Those that have no outcome yet."""
         table = self._session.unfinished
-        return [future for number in self.numbers if (future := table.get(number)) is not None]
+        return [future for number in self.names if (future := table.get(number)) is not None]
+
+    def note(self, error: Exception, number: int) -> None:
+        """Say in an exception which node it comes from (from Python 3.11 on: exceptions have no notes before)."""
+        if hasattr(error, "add_note"):
+            error.add_note(f"in node {self.names[number]!r} of the graph")
 
 
 # --- the order --------------------------------------------------------------------------------------------
@@ -169,7 +175,7 @@ def submit(
         future = Future(session, number, called, {**base, "about": about})
         _serialise(session, future, key, called, args)
         future._graph = graph
-        graph.numbers.append(number)
+        graph.names[number] = key
         for dependency in future._dependencies:
             dependency._last_user = future
         made[key] = future
@@ -193,7 +199,7 @@ def _serialise(session: Session, future: Future, key: Hashable, called: Function
     """Put the call into the future: by pickle alone where that gives the right bytes."""
     data, beside = _plainly(args) if session.serializer is None else None, None
     if data is not None:
-        future._dependencies = tuple(dict.fromkeys(args))
+        session.depends(future, tuple(dict.fromkeys(args)))
     else:
         try:
             data, beside = dump_call(session, called.name, args, {})
@@ -202,7 +208,7 @@ def _serialise(session: Session, future: Future, key: Hashable, called: Function
         except SerializationError as error:
             raise type(error)(f"node {key!r}: {error}") from error
         if beside is not None:
-            future._dependencies = beside.dependencies
+            session.depends(future, beside.dependencies)
     leaves = beside.leaves if beside is not None else ()
     if leaves:
         session.upload(leaves)

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import hiredis
 import orjson
@@ -118,6 +119,8 @@ class Outbox:
         self._asked_at = 0.0
         self.asked: dict[int, Future] = {}
         """Sent under an earlier registration: the schedulers are asked whether there are records of them."""
+        self.much_needing: WeakValueDictionary[int, Future] = WeakValueDictionary()
+        """Tasks with more dependencies than a row has, by number: `depend` brings the rest."""
         self._submit_key = self.keys.submit()
         self._cancels_key = self.keys.cancels()
         self._ask_intake = pack(("GET", self.keys.intake()))
@@ -153,6 +156,7 @@ class Outbox:
             body = batches.body(client=self.client, registration=self.registration, tasks=some)
             self.requests.append(pack(("XADD", self._cancels_key, "*", "known", body)))
         self.cancels.extend(future for future in self.asked.values() if future._cancel_asked)
+        self.requests += self._depend_requests(list(self.much_needing.values()))
 
     def resume(self, applied: int, table: dict[int, Future]) -> None:
         """The record is at `applied`: what later batches carried is sent again, in the same batches."""
@@ -269,7 +273,18 @@ class Outbox:
         facts = (self.client, self.registration, batch, self.lane)
         body = batches.tasks_body(*facts, rows, index, priority=self.priority)
         commands.append(pack(("XADD", self._submit_key, "*", "tasks", body)))
+        if self.much_needing:
+            commands += self._depend_requests(rows)
         return sum(map(len, commands[start:]))
+
+    def _depend_requests(self, futures: Iterable[Future]) -> list[bytes]:
+        """What brings the rest of the dependencies of those that have very many. They may be sent again."""
+        much = [future for future in futures if future._number in self.much_needing]
+        return [
+            pack(("XADD", self._submit_key, "*", "depend", body))
+            for future in much
+            for body in batches.depend_bodies(future)
+        ]
 
     def _upload_function(self, commands: list[bytes], function: FunctionObject) -> None:
         data = function.data

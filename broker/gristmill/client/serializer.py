@@ -185,7 +185,7 @@ def _pickler_class() -> Callable[[io.BytesIO, Session, Cut], Any]:
             super().__init__(buffer, protocol=payloads.PICKLE_PROTOCOL)
             self._session = session
             self._cut = cut
-            self.dependencies: dict[int, Future] = {}
+            self.dependencies: dict[str, Future] = {}
 
         def persistent_id(self, value: Any) -> Any:
             # Asked for every object: the first comparison must be the cheap one.
@@ -196,10 +196,14 @@ def _pickler_class() -> Callable[[io.BytesIO, Session, Cut], Any]:
                 return self._cut.persistent_id(value)
             if kind is ObjectReference:
                 return self._cut.add(value.leaf)
-            if value._session is self._session and value._state is RUNNING:
-                self.dependencies[value._number] = value
-                return ("task", value.task_id)
-            return None
+            session = value._session
+            if session is None or value._state is not RUNNING:
+                return None
+            if session is not self._session and not (self._session.shares_tasks_with(session) and session.flush(None)):
+                return None
+            # Another client's is in Redis by now: the batch that brings it is known.
+            self.dependencies[value.task_id] = value
+            return ("task", value.task_id)
 
         def reducer_override(self, value: Any) -> Any:
             if type(value) is Future:
@@ -243,7 +247,7 @@ def _function_pickler() -> Callable[[io.BytesIO, Cut], Any]:
 
 
 def _value_bytes(future: Future) -> bytes | bytearray:
-    """The value of a future that is not a dependency: it is done, or another client's and then waited for."""
+    """The value of a future that is not a dependency: it is done, or another installation's and then waited for."""
     try:
         if future.exception() is None:
             return future._value_bytes()

@@ -55,7 +55,7 @@ from gristmill.errors import (
     RedisRefusedError,
 )
 from gristmill.protocol.keys import Keys
-from gristmill.protocol.kinds import PRIORITY_LIMIT
+from gristmill.protocol.kinds import MOST_DEPENDENCIES, PRIORITY_LIMIT
 from gristmill.store.connection import Connection, ReplyError
 
 WAITING_TASKS = 20_000
@@ -180,6 +180,16 @@ class Session:
             self._send_now()
         elif len(outbox.waiting) > WAITING_TASKS or outbox.large_waiting > WAITING_BYTES:
             self._wait_for_room()
+
+    def depends(self, future: Future, dependencies: tuple[Future, ...]) -> None:
+        """A task that is about to be queued waits for these."""
+        future._dependencies = dependencies
+        if len(dependencies) > MOST_DEPENDENCIES:
+            self.outbox.much_needing[future._number] = future
+
+    def shares_tasks_with(self, other: Session) -> bool:
+        """Whether tasks of the other client may be dependencies of this one's: it is of the same installation."""
+        return other.address == self.address and other.keys.prefix == self.keys.prefix and other.refusal is None
 
     def enqueue_large(self, future: Future) -> None:
         """The same for one whose call travels as an object."""

@@ -19,6 +19,9 @@ BATCH_BYTES = 128 * 1024
 OBJECT_LIFETIME_SECONDS = 86_400
 """Lifetime of an object until the script that accepts its first mention makes it permanent."""
 
+MOST_DEPENDENCIES = 500
+"""A batch carries at most about so many dependencies; a task that has more gets the rest by `depend`."""
+
 PRIORITY_LIMIT = 1000
 """Priorities go from minus this to plus this; higher runs first."""
 
@@ -29,6 +32,7 @@ class Request(str, Enum):
     # stream `submit`
     CLIENT = "client"
     TASKS = "tasks"
+    DEPEND = "depend"
     # stream `results`
     OUTCOMES = "outcomes"
     CONFIRMS = "confirms"
@@ -57,11 +61,13 @@ class Request(str, Enum):
     END_CLIENT = "end_client"
     END_WORKER = "end_worker"
     RESOLVE = "resolve"
+    DROP_USES = "drop_uses"
 
 
 STREAM_OF: dict[Request, str] = {
     Request.CLIENT: "submit",
     Request.TASKS: "submit",
+    Request.DEPEND: "submit",
     Request.OUTCOMES: "results",
     Request.CONFIRMS: "results",
     Request.RETURNED: "results",
@@ -85,6 +91,7 @@ STREAM_OF: dict[Request, str] = {
     Request.END_CLIENT: "continued",
     Request.END_WORKER: "continued",
     Request.RESOLVE: "continued",
+    Request.DROP_USES: "continued",
 }
 """The stream of each kind of request, as the name of its method of `Keys`."""
 

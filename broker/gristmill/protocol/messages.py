@@ -102,7 +102,9 @@ class TaskOptions(BaseModel):
     objects: list[str] = []
     """Objects that the call names: its large arguments. The client holds them from the first mention on."""
     dependencies: list[str] = []
-    """Ids of tasks whose values the call needs, each once. They must belong to the same client."""
+    """Ids of tasks whose values the call needs, each once. They may belong to other clients."""
+    incomplete: bool = False
+    """More dependencies follow (`depend`); the task waits until the last is in."""
     retries: int = 0
     retry_delay_ms: int = 0
     max_deaths: int = 3
@@ -129,8 +131,23 @@ class TasksMessage(Message):
     """All batches up to this one must be applied first, since a task here depends on one there; 0 for none."""
     registration: int = 1
     """The registration to which the batch number belongs: one of an earlier registration is void."""
+    others: dict[str, int] = {}
+    """Of other clients the batches that must be applied first, since a task here depends on one there."""
     priority: int = Field(default=0, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)
     """Of tasks that name none: inside a task, one more than that task's."""
+
+
+class DependMessage(Message):
+    """`depend`: more dependencies of a task that came marked as incomplete."""
+
+    client: str
+    task: str
+    part: int
+    """1, 2, ... in order: a part that was applied already, or whose task has ended, is dropped."""
+    last: bool
+    dependencies: list[str]
+    after: int = 0
+    """The batch that carries the task."""
 
 
 class CancelMessage(Message):
@@ -367,6 +384,7 @@ class LeaveMessage(Message):
 BODIES: dict[Request, type[Message]] = {
     Request.CLIENT: ClientMessage,
     Request.TASKS: TasksMessage,
+    Request.DEPEND: DependMessage,
     Request.OUTCOMES: OutcomesMessage,
     Request.CONFIRMS: ConfirmsMessage,
     Request.RETURNED: ReturnedMessage,

@@ -8,4 +8,4 @@ from gristmill.scheduler.controller import Controller
 
 def controller() -> Controller:
     """Dependents are resolved by the script that ends a task; `resolve` is the rest of a long list."""
-    return Controller("graphs", requests=(Request.RESOLVE,))
+    return Controller("graphs", requests=(Request.DEPEND, Request.RESOLVE, Request.DROP_USES))

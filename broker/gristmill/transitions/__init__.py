@@ -12,6 +12,7 @@ from gristmill.transitions.loader import all_scripts
 SCRIPT_OF: dict[Request, str] = {
     Request.CLIENT: "register_client",
     Request.TASKS: "submit",
+    Request.DEPEND: "depend",
     Request.OUTCOMES: "result",
     Request.CONFIRMS: "confirm",
     Request.RETURNED: "return",
@@ -35,6 +36,7 @@ SCRIPT_OF: dict[Request, str] = {
     Request.END_CLIENT: "end_client",
     Request.END_WORKER: "end_worker",
     Request.RESOLVE: "resolve",
+    Request.DROP_USES: "drop_uses",
 }
 """The script that applies each kind of request."""
 

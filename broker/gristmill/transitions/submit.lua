@@ -7,6 +7,7 @@
 -- @include finish
 -- @include assign
 -- @include lane
+-- @include needs
 local MOST_ROWS, MOST_OBJECTS = 1000, 500
 local MOST_ABOUT, NEEDS_TOLD = 1024, 100
 local message, word = decode()
@@ -28,6 +29,12 @@ local facts = redis.call('HMGET', key_client(client), 'batch', 'last', 'ahead', 
 local registration = tonumber(message.registration) or tonumber(facts[5])
 local ahead = facts[1] and registration > tonumber(facts[5])
 if facts[1] and not facts[4] and not batch_applied(client, message.after, ahead) then return 'early' end
+if message.others then
+  -- What a task here needs of other clients has to be there as well.
+  for other, number in pairs(type(message.others) == 'table' and message.others or {}) do
+    if is_id(other) and not batch_applied(other, number) then return 'early' end
+  end
+end
 if not accept() then return 'duplicate' end
 count('requests:tasks', 1)
 if not facts[1] or facts[4] or ahead then
@@ -168,10 +175,11 @@ local function check(row)
       local seen = {}
       task.needs = {}
       for _, dependency in ipairs(options.dependencies) do
-        if not is_id(dependency) or split_id(dependency) ~= client then error('expected dependencies to be tasks of the same client', 0) end
+        if not is_id(dependency) then error('expected dependencies to be ids of tasks', 0) end
         if not seen[dependency] then task.needs[#task.needs + 1] = dependency end
         seen[dependency] = true
       end
+      task.incomplete = options.incomplete == true and 1 or nil
     end
   end
   if not task.call and not task.object then error('expected a call', 0) end
@@ -192,42 +200,6 @@ local function check(row)
   return task
 end
 
--- Enters the task behind its dependencies. Answers the number that are not finished yet, or nil when the task
--- cannot wait for them: then it is not accepted.
-local function wait_for(task)
-  local left, gone, ended = 0, {}, nil
-  local states, plain = {}, {}
-  for i, dependency in ipairs(task.needs) do
-    local facts = redis.call('HMGET', key_task(dependency), 'state', 'more')
-    local state = facts[1]
-    states[i], plain[i] = state, not facts[2]
-    if not state then
-      gone[#gone + 1] = dependency
-    elseif is_terminal(state) and state ~= 'success' then
-      ended = dependency
-    end
-  end
-  if ended then
-    local state = redis.call('HGET', key_task(ended), 'state')
-    local canceled = state == 'canceled' or state == 'canceled_not_found'
-    finish(task.id, { name = task.called.name }, canceled and 'canceled' or 'failed', { payload = redis.call('GET', key_value(ended)) or 'null', because = ended })
-    return nil
-  end
-  if #gone > 0 then
-    missing[#missing + 1] = { task.number, gone }
-    return nil
-  end
-  for i, dependency in ipairs(task.needs) do
-    redis.call('HINCRBY', key_task(dependency), 'users', 1)
-    if plain[i] then redis.call('HSET', key_task(dependency), 'more', 1) end
-    if states[i] ~= 'success' then
-      redis.call('SADD', key_dependents(dependency), task.id)
-      left = left + 1
-    end
-  end
-  return left
-end
-
 -- The record of a task as it will lie in Redis; `more` says that there are fields beyond the usual.
 local function new_record(task, order, left)
   local record = { ['function'] = task.called.id .. ' ' .. task.called.name, place = task.lane .. ' ' .. order, submitted = submitted, call = task.call }
@@ -240,7 +212,7 @@ local function new_record(task, order, left)
     record.more, record.object, record.size, record.options = 1, task.object, task.size, task.run
     record.retries, record.retry_delay, record.max_deaths = task.retries, task.retry_delay, task.max_deaths
     if task.priority ~= 0 then record.priority = task.priority end
-    if task.needs then record.needs, record.dependencies = table.concat(task.needs, ' '), left end
+    if task.needs then record.needs, record.dependencies, record.incomplete = table.concat(task.needs, ' '), left, task.incomplete end
   end
   return record
 end
@@ -278,8 +250,14 @@ local function enter(task)
   end
   local left = 0
   if task.needs then
-    left = wait_for(task)
-    if not left then return drop_call({ 0, 0, 0, { object = task.object } }) end
+    local ended_one, gone
+    left, ended_one, gone = wait_for(task.id, task.needs)
+    if not left then
+      if ended_one then end_as(task.id, { name = task.called.name }, ended_one) else missing[#missing + 1] = { task.number, gone } end
+      return drop_call({ 0, 0, 0, { object = task.object } })
+    end
+    -- The rest of what it needs comes by `depend`.
+    if task.incomplete then left = left + 1 end
   end
   if task.object then keep_object(task.object) end
   if task.number > last and task.number + lane.base < lane.reached then

@@ -1,0 +1,34 @@
+-- needs: enters a task behind the tasks that it needs. Answers how many of them are not finished yet; or nil and one
+-- that has ended without a value; or nil twice and those that are gone. In the last two cases nothing is written.
+-- @include finish
+local function wait_for(id, needs)
+  local left, gone, ended = 0, {}, nil
+  local states, plain = {}, {}
+  for i, dependency in ipairs(needs) do
+    local facts = redis.call('HMGET', key_task(dependency), 'state', 'more')
+    local state = facts[1]
+    states[i], plain[i] = state, not facts[2]
+    if not state then
+      gone[#gone + 1] = dependency
+    elseif is_terminal(state) and state ~= 'success' then
+      ended = dependency
+    end
+  end
+  if ended then return nil, ended end
+  if #gone > 0 then return nil, nil, gone end
+  for i, dependency in ipairs(needs) do
+    redis.call('HINCRBY', key_task(dependency), 'users', 1)
+    if plain[i] then redis.call('HSET', key_task(dependency), 'more', 1) end
+    if states[i] ~= 'success' then
+      redis.call('SADD', key_dependents(dependency), id)
+      left = left + 1
+    end
+  end
+  return left
+end
+-- Ends a task as one that it needs has ended; `record` as for `finish`.
+local function end_as(id, record, ended)
+  local state = redis.call('HGET', key_task(ended), 'state')
+  local canceled = state == 'canceled' or state == 'canceled_not_found'
+  finish(id, record, canceled and 'canceled' or 'failed', { payload = redis.call('GET', key_value(ended)) or 'null', because = ended })
+end
