@@ -57,7 +57,7 @@ bench-peers: $(INSTALLED) ## Measure Gristmill beside its peers, and write docs/
 mutate-guards: $(INSTALLED) ## Take out each guard of each Lua script in turn: some test must notice (half an hour)
 	@PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
 
-crash-sweep: $(INSTALLED) ## Kill the scheduler at each of its Redis commands, in every way (half an hour)
+crash-sweep: $(INSTALLED) ## Kill each kind of process at each of its Redis commands (an hour)
 	@PYTHONPATH=tests $(BIN)/python -m crash $(ARGS)
 
 chaos: $(INSTALLED) ## Random faults over thousands of tasks: make chaos SEED=7 MINUTES=30

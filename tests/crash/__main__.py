@@ -13,8 +13,9 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
-from crash import sweep
+from crash import points, processes, sweep
 from crash.points import Point
 from crash.scenarios import SCENARIOS
 from crash.world import BrokenLawError
@@ -22,18 +23,22 @@ from support.database import Database
 from support.server import RedisServer
 
 _database: Database | None = None
+_redis = Path()
 
 
-def _begin(address: str) -> None:
-    global _database
-    _database = Database(address)
+def _begin(redis: Path) -> None:
+    global _database, _redis
+    _redis = redis
+    _database = Database(f"unix://{redis}")
 
 
 def _run(job: tuple[str, Point]) -> tuple[str, Point, str, str]:
-    """One run in a process of the pool: scenario, point, command of the crash, violation."""
+    """One run in a process of the pool: scenario or role, point, command of the crash, violation."""
     scenario, point = job
     assert _database is not None
     try:
+        if scenario in processes.ROLES:
+            return scenario, point, processes.run(_redis, scenario, point).crashed_at, ""
         return scenario, point, sweep.run(_database, scenario, point).crashed_at, ""
     except BrokenLawError as violation:
         return scenario, point, "", str(violation)
@@ -43,8 +48,8 @@ def judge(server: RedisServer, jobs: int, todo: Iterable[tuple[str, Point]]) -> 
     """Run all of it; how many runs, how many of them reached their point, and the violations."""
     runs, reached, found = 0, 0, []
     # Spawned, not forked: nothing of this process is shared.
-    with multiprocessing.get_context("spawn").Pool(jobs, _begin, (server.address,)) as pool:
-        for scenario, point, crashed_at, violation in pool.imap_unordered(_run, todo, chunksize=4):
+    with multiprocessing.get_context("spawn").Pool(jobs, _begin, (server.socket,)) as pool:
+        for scenario, point, crashed_at, violation in pool.imap_unordered(_run, todo):
             runs += 1
             reached += bool(crashed_at) or bool(violation)
             if violation:
@@ -58,12 +63,13 @@ def judge(server: RedisServer, jobs: int, todo: Iterable[tuple[str, Point]]) -> 
 def main() -> int:
     """Sweep; 1 when a law did not hold."""
     parser = argparse.ArgumentParser(prog="make crash-sweep", description="Kill the scheduler at every command.")
-    parser.add_argument("scenarios", nargs="*", help=f"some of {', '.join(SCENARIOS)}; all without any")
+    known = [*SCENARIOS, *processes.ROLES]
+    parser.add_argument("scenarios", nargs="*", help=f"some of {', '.join(known)}; all without any")
     parser.add_argument("--sample", type=int, default=0, help="so many points of each scenario; 0: all")
     parser.add_argument("--seed", type=int, default=0, help="which ones")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at the same time")
     options = parser.parse_args()
-    unknown = set(options.scenarios) - set(SCENARIOS)
+    unknown = set(options.scenarios) - set(known)
     if unknown:
         parser.error(f"expected scenarios; got {', '.join(sorted(unknown))}")
     begun = time.monotonic()
@@ -72,12 +78,13 @@ def main() -> int:
     try:
         database = Database(server.address)
         todo: list[tuple[str, Point]] = []
-        for scenario in options.scenarios or SCENARIOS:
-            chosen = (
-                sweep.sampled(database, scenario, options.sample, options.seed)
-                if options.sample
-                else list(sweep.complete(database, scenario))
-            )
+        for scenario in options.scenarios or known:
+            if scenario in processes.ROLES:
+                first, last = 1, processes.run(server.socket, scenario).commands
+            else:
+                first, last = sweep.extent(database, scenario)
+            some = points.sample(first, last, options.sample, options.seed)
+            chosen = some if options.sample else list(points.every(first, last))
             print(f"{scenario}: {len(chosen)} points", flush=True)
             todo += [(scenario, point) for point in chosen]
         runs, reached, found = judge(server, options.jobs, todo)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from crash import points
@@ -44,12 +43,12 @@ def connecting(database: Database) -> int:
         world.close()
 
 
-def complete(database: Database, scenario: str) -> Iterator[Point]:
-    """Every point of a scenario; those of connecting only in the first one, because they are the same in all."""
+def extent(database: Database, scenario: str) -> tuple[int, int]:
+    """The first and the last command of a scenario; those of connecting, always the same, only in the first one."""
     first = 1 if scenario == next(iter(SCENARIOS)) else connecting(database) + 1
-    return points.every(first, run(database, scenario).commands)
+    return first, run(database, scenario).commands
 
 
 def sampled(database: Database, scenario: str, count: int, seed: int) -> list[Point]:
     """Some of its points."""
-    return points.sample(1, run(database, scenario).commands, count, seed)
+    return points.sample(*extent(database, scenario), count, seed)

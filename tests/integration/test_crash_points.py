@@ -1,4 +1,4 @@
-"""The scheduler is killed at one of its Redis commands; whatever the command, nothing is lost, and nothing done twice.
+"""A process is killed at one of its Redis commands; whatever the command, nothing is lost, and nothing done twice.
 
 The complete form is `make crash-sweep`; here is a sample, another one with another GRISTMILL_TEST_SEED.
 """
@@ -6,20 +6,25 @@ The complete form is `make crash-sweep`; here is a sample, another one with anot
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 
 import pytest
 
-from crash import sweep
+from crash import processes, sweep
 from crash.points import Mode, Point
 from crash.scenarios import SCENARIOS
 from crash.world import BrokenLawError, CrashingConnection, Killed, World
 from gristmill.errors import ConnectionLostError
 from gristmill.store.connection import pack
 from support.database import Database
+from support.leaks import Leaks
+from support.server import RedisServer
 
 SEED = int(os.environ.get("GRISTMILL_TEST_SEED", "1"))
 POINTS = 10
+FEWEST = {"client": 30, "agent": 15, "processor": 15, "scheduler": 60}
+"""How many commands a process of each kind sends at least."""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -29,6 +34,16 @@ def test_the_scheduler_may_die_at_any_command(database: Database, scenario: str)
         reached.add(sweep.run(database, scenario, point).crashed_at)
 
     assert len(reached - {""}) > 1, "the sample kills at different commands"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("role", processes.ROLES)
+def test_a_real_process_may_die_at_any_command(no_leaks: Leaks, server: RedisServer, role: str) -> None:
+    modes = list(Mode)
+    draw = random.Random(f"{SEED} {role}")
+    point = Point(draw.randint(1, FEWEST[role]), modes[(SEED + list(processes.ROLES).index(role)) % len(modes)])
+
+    assert processes.run(server.socket, role, point).crashed_at != "", "the process sent that many commands"
 
 
 @pytest.fixture
