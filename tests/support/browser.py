@@ -116,7 +116,7 @@ class Browser:
         os.write(self._commands, json.dumps(message).encode() + b"\0")
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
-            for answer in self._messages(deadline):
+            for answer in list(self._messages(deadline)):  # all of them: events behind the answer count too
                 if answer.get("id") == number:
                     if "error" in answer:
                         raise BrowserError(f"{method}: {answer['error']['message']}")
@@ -140,11 +140,15 @@ class Browser:
             elif message.get("sessionId") in self._tabs:
                 self._tabs[message["sessionId"]].events.append(message)
 
-    def open(self, address: str = "about:blank", *, wait: bool = True, **view: Any) -> Tab:
-        """A new tab in front, at that address; `view` as of `Tab.view`."""
-        target = self.command("Target.createTarget", {"url": "about:blank"})["targetId"]
+    def open(self, address: str = "about:blank", *, beside: Tab | None = None, wait: bool = True, **view: Any) -> Tab:
+        """A new tab in front, at that address; `view` as of `Tab.view`.
+
+        It shares cookies with none but the tab `beside` which it stands.
+        """
+        context = beside.context if beside else self.command("Target.createBrowserContext")["browserContextId"]
+        target = self.command("Target.createTarget", {"url": "about:blank", "browserContextId": context})["targetId"]
         session = self.command("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
-        tab = self._tabs[session] = Tab(self, target, session)
+        tab = self._tabs[session] = Tab(self, target, session, context)
         tab.begin()
         if view:
             tab.view(**view)
@@ -160,10 +164,11 @@ class Browser:
 class Tab:
     """One page in the browser."""
 
-    def __init__(self, browser: Browser, target: str, session: str) -> None:
+    def __init__(self, browser: Browser, target: str, session: str, context: str) -> None:
         self._browser = browser
         self._target = target
         self._session = session
+        self.context = context
         self.events: deque[dict[str, Any]] = deque()
 
     def command(self, method: str, **parameters: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 from flask import Flask, Response, g, request, url_for
+from jinja2.utils import Namespace
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, SecurityError
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -50,6 +51,7 @@ def create_app(settings: PageSettings) -> Flask:
     app.jinja_env.tests["task_id"] = is_task_id
     app.jinja_env.globals.update(
         asset=_asset, htmx=HTMX, namespace=settings.namespace, release=__version__, preferences=preferences,
+        mutable=Namespace,
         has_page=lambda name: f"{name}.whole" in app.view_functions,
         navigation=[page for page in PAGES if page.in_navigation], refresh_ms=lambda: _refresh_ms(settings),
     )  # fmt: skip
