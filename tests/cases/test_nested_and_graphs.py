@@ -147,13 +147,12 @@ def test_h78_get_names_the_node_that_failed(client: Client) -> None:
     assert any("'a'" in note for note in notes), notes
 
 
-@pytest.mark.xfail(strict=True, reason="client.get is under way")
 def test_h79_a_chain_of_thousands_is_no_recursion(client: Client) -> None:
     """Three thousand increments, each of the value before."""
     graph: dict[str, Any] = {"n0": 0}
     for number in range(1, 3001):
         graph[f"n{number}"] = (tasks.add, f"n{number - 1}", 1)
-    assert client.get(graph, ["n3000"]) == [3000]  # type: ignore[attr-defined,unused-ignore]
+    assert client.get(graph, ["n3000"]) == {"n3000": 3000}
 
 
 def test_h79_what_is_nested_too_deeply_for_pickle_is_refused_or_fails(client: Client) -> None:

@@ -17,6 +17,7 @@ from gristmill.cli import epilog, exits
         "gristmill bench --tasks 100000 --reps 3",
         "gristmill bench --json > before.json      to compare with later",
         "gristmill bench --compare before.json",
+        "gristmill bench --api                     map, imap, graphs, nested tasks, one by one",
         "gristmill bench --suite full              every figure that Gristmill holds itself to; ten minutes",
         note="Exit codes: 0 measured, and every value was right; 4 a task gave a wrong value or none; 130 interrupted.",
     )
@@ -60,6 +61,7 @@ from gristmill.cli import epilog, exits
     show_default=True,
     help="full adds payloads, graphs, a million tasks, a thousand workers, start, memory, idling, viewers.",
 )
+@click.option("--api", is_flag=True, help="Instead: every way of calling, each with its bar.")
 @click.option(
     "--compare",
     metavar="OLD.json",
@@ -67,7 +69,9 @@ from gristmill.cli import epilog, exits
     help="Show each figure beside that of an earlier run.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON; progress goes to standard error.")
-def command(tasks: int, workers: int, reps: int, rounds: int, suite: str, compare: str | None, as_json: bool) -> int:
+def command(
+    tasks: int, workers: int, reps: int, rounds: int, suite: str, api: bool, compare: str | None, as_json: bool
+) -> int:
     """Measure what a task costs on this machine, beside a process pool.
 
     On a fresh cluster with an append-only file: throughput of a submit loop and of map, round trips of single
@@ -77,6 +81,7 @@ def command(tasks: int, workers: int, reps: int, rounds: int, suite: str, compar
     from rich.console import Console
 
     from gristmill.bench import report
+    from gristmill.bench.api import run_api
     from gristmill.bench.clock import WrongValueError
     from gristmill.bench.compare import changes
     from gristmill.bench.figures import as_json as figures_as_json
@@ -97,21 +102,26 @@ def command(tasks: int, workers: int, reps: int, rounds: int, suite: str, compar
                 if not news.is_terminal:
                     news.print(text)
 
-            figures = run(tasks, workers, reps, rounds, announce)
-            rows = run_suite(figures, workers, announce) if suite == "full" else []
+            if api:
+                found, rows = {}, run_api(workers, announce)
+            else:
+                figures = run(tasks, workers, reps, rounds, announce)
+                found, rows = figures_as_json(figures), []
+                if suite == "full":
+                    rows = run_suite(figures, workers, announce)
     except (WrongValueError, TaskError) as error:
         click.echo(f"gristmill bench: {error}", err=True)
         return exits.TASKS_FAILED
     except KeyboardInterrupt:
         click.echo("Interrupted: everything was taken down.", err=True)
         return exits.INTERRUPTED
-    found = figures_as_json(figures)
     if rows:
-        found["full"] = rows_as_json(rows)
+        found["api" if api else "full"] = rows_as_json(rows)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     elif old is None:
-        report.render(figures, console)
+        if not api:
+            report.render(figures, console)
         if rows:
             console.print(report.suite(rows))
     if old is not None:
