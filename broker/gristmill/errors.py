@@ -16,6 +16,7 @@
         ├── WorkerDiedError
         ├── TaskTimeoutError
         ├── TaskLostError
+        ├── TaskExpiredError
         ├── UnknownTaskError
         ├── MissingObjectError
         ├── DeserializationError
@@ -95,8 +96,12 @@ class TaskLostError(TaskError):
     """The task's record is gone from Redis and it could not be sent again."""
 
 
+class TaskExpiredError(TaskError):
+    """The outcome of the task is kept no more."""
+
+
 class UnknownTaskError(TaskError):
-    """Nobody knows a task of this id, or no longer."""
+    """Nobody knows a task of this id."""
 
 
 class MissingObjectError(TaskError):

@@ -210,7 +210,8 @@ def _dependencies(picture: Picture) -> Iterator[str]:
             yield f"task {task} has {left} dependencies left; {waits_for[task]} tasks list it"
         if int(record.get("users", "0")) != needed[task]:
             yield f"task {task} counts {record.get('users', '0')} users; {needed[task]} tasks need it"
-        if record.get("state") in _TERMINAL and not needed[task]:
+        kept = "keep" in record and picture.database.lifetime_ms(picture.keys.task(task)) >= 0
+        if record.get("state") in _TERMINAL and not needed[task] and not kept:
             yield f"task {task} is {record.get('state')} and needed by nobody, but its record is there"
         has_value = (task,) in picture.ids["value"]
         if has_value != (record.get("state") in _TERMINAL):
@@ -309,7 +310,7 @@ def _clients(picture: Picture) -> Iterator[str]:
     listed = set(picture.database.zset(picture.keys.clients()))
     unfinished: dict[str, set[str]] = defaultdict(set)
     for task, record in picture.records.items():
-        if record.get("state") in _ACTIVE:
+        if record.get("state") in _ACTIVE and "keep" not in record:
             unfinished[task.partition(".")[0]].add(task)
     for client in sorted(set(unfinished) | set(picture.client_tasks)):
         missing = unfinished[client] - picture.client_tasks.get(client, set())
@@ -384,7 +385,8 @@ def _objects(picture: Picture) -> Iterator[str]:
     for thing, key in chunks:
         held = thing in picture.holders or thing in by_task
         lifetime = picture.database.lifetime_ms(key)
-        if held and lifetime >= 0:
+        kept = all("keep" in picture.records.get(holder, {}) for holder in picture.holders.get(thing, ()))
+        if held and lifetime >= 0 and not kept:
             yield f"{key[len(picture.keys.prefix) :]} is held, but expires"
         if not held and lifetime < 0:
             yield f"{key[len(picture.keys.prefix) :]} never expires, and nobody holds it"

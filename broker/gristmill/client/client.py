@@ -101,6 +101,8 @@ class Calls(ManyCalls):
             retry_on        exception class, or a tuple of them: only these are retried
             timeout         seconds that an attempt may take
             max_deaths      how many workers may die while executing it (3)
+            keep            seconds for which the outcome is kept for whoever knows the task's id (`Future.from_id`);
+                            such a task is detached: it outlives its client, and `submit` returns when Redis has it
             reserialize     look at the whole of large arguments, which may have changed in part (see `submit`)
 
         Raises ValueError or TypeError for an option that cannot be meant.
@@ -244,6 +246,8 @@ class Calls(ManyCalls):
     ) -> Future:
         future = self._make(session, called, args, kwargs, options)
         _queue(session, future)
+        if options is not None and "keep_ms" in options:
+            session.flush(None)
         return future
 
     def _make(

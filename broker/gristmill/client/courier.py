@@ -118,7 +118,7 @@ class Courier:
         session = self.session
         while not session.stopping.is_set():
             self._turn_safely(BLOCK_MILLISECONDS / 1000)
-            if session.owner_gone and not session.unfinished and not session.inbox.large_values:
+            if session.owner_gone and not (session.is_waiting or session.inbox.large_values):
                 break
         try:
             self._say_goodbye()
@@ -355,7 +355,7 @@ class Courier:
         if self._untrimmed:
             self._untrimmed = TRIM_WITH_READ
         now = time.monotonic()
-        if session.unfinished and session.outbox.registration and now - self._asked_record > RECORD_SECONDS:
+        if session.is_waiting and session.outbox.registration and now - self._asked_record > RECORD_SECONDS:
             self._asked_record = now
             session.outbox.ask = True
             session.hand_over()

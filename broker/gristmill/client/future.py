@@ -25,6 +25,7 @@ from gristmill.protocol import payloads
 from gristmill.protocol.buffers import PICKLE
 
 if TYPE_CHECKING:
+    from gristmill.client.client import Calls
     from gristmill.client.functions import FunctionObject
     from gristmill.client.graph import Graph
     from gristmill.client.serializer import LargeCall
@@ -122,6 +123,19 @@ class Future(concurrent.futures.Future[Any]):
         self._error: BaseException | None = None
         self._source: Future | None = None
         self._id = ""
+
+    @classmethod
+    def from_id(cls, task_id: str, client: Calls) -> Future:
+        """The future of a task that was submitted elsewhere, by its id; `client` is any of the same cluster.
+
+        While the task is unfinished the future is running. Its outcome is there as long as it is kept
+        (`Client.options(keep=...)`); `result` raises TaskExpiredError when that time is over, and UnknownTaskError when
+        there never was such a task. It can be cancelled. Raises ValueError for what is no id of a task.
+
+            task_id = client.options(keep=3600).submit(long_job).task_id
+            Future.from_id(task_id, other_client).result()
+        """
+        return client._session.watching.future(task_id)
 
     # --- the gate -----------------------------------------------------------------------------------------
 

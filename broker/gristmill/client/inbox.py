@@ -20,7 +20,7 @@ from gristmill.client.leaves import Leaf
 from gristmill.client.outbox import ASKED, KNOWN
 from gristmill.client.references import BORROWED
 from gristmill.client.serializer import LargeCall, call_with_values
-from gristmill.errors import QueueFullError, TaskError, TaskLostError, WorkerDiedError
+from gristmill.errors import ClientClosedError, QueueFullError, TaskError, TaskLostError, WorkerDiedError
 from gristmill.protocol import payloads
 from gristmill.protocol.kinds import INBOX_COLUMNS, INLINE_BYTES
 
@@ -105,6 +105,8 @@ class Inbox:
             self._lost(message["tasks"], message.get("of", ()))
         elif kind == b"unknown":
             self._unknown(message["tasks"])
+        elif kind == b"watched":
+            self.session.watching.answer(message)
         elif kind == b"shutdown" and self.session.shutdown_answer is not None:
             self.session.shutdown_answer.set(message["accepted"])
         elif kind == b"claimed" and self.session.claims is not None:
@@ -129,7 +131,7 @@ class Inbox:
                 if row[2] != SUCCESS:
                     final = self._unsuccessful(future, row)
                 elif type(row[3]) is dict:
-                    row[3] = self._large(row[3])
+                    row[3] = self.large_value(row[3])
                 future._function = future._call = future._large = future._options = None
                 future._dependencies = ()
                 if future._gate is None:
@@ -137,9 +139,10 @@ class Inbox:
                 else:
                     waited_for.append((future, final))
         for future, final in waited_for:
-            self._settle(future, final)
+            self.settle(future, final)
 
-    def _large(self, payload: dict[str, Any]) -> LargeValue:
+    def large_value(self, payload: dict[str, Any]) -> LargeValue:
+        """What stands for a large value or failure until somebody looks at it."""
         outbox = self.session.outbox
         return LargeValue(
             payload["object"], payload["size"], outbox.registration, outbox.functions.released, self.large_values
@@ -161,7 +164,7 @@ class Inbox:
                 f"too many workers died while executing task {future.task_id} (attempt {row[1]})"
             )
         elif type(payload) is dict and "object" in payload:
-            row[3] = self._large(payload)
+            row[3] = self.large_value(payload)
         return FINISHED
 
     # --- outcomes that this client finds itself -----------------------------------------------------------
@@ -182,7 +185,15 @@ class Inbox:
     def end_all(self, futures: Iterable[Future]) -> None:
         """The session ends: these end as cancelled, and whoever holds a gate is not waited for any longer."""
         for future in futures:
-            self.end_canceled(future)
+            if future._options is not None and "keep_ms" in future._options and future._batch:
+                self.fail(
+                    future,
+                    ClientClosedError(
+                        f"the client is closed; task {future.task_id} goes on: its outcome can be had by Future.from_id"
+                    ),
+                )
+            else:
+                self.end_canceled(future)
         deadline = time.monotonic() + END_SECONDS
         while self.held:
             self._settle_held(max(0.0, deadline - time.monotonic()), force=True)
@@ -199,11 +210,12 @@ class Inbox:
     def _end(self, future: Future, state: str) -> None:
         future._id = future.task_id  # the session's id may change
         future._forget_call()
-        self._settle(future, state)
+        self.settle(future, state)
 
     # --- gates that are held ------------------------------------------------------------------------------
 
-    def _settle(self, future: Future, state: str) -> None:
+    def settle(self, future: Future, state: str) -> None:
+        """Make what was stored in a future its outcome; who has taken it out of its table does so."""
         # One that is held may be held by an interrupted `as_completed`, and then thousands are: no more patience.
         if not future._settle(state, 0.0 if self.held else GATE_SECONDS):
             self.held.append((future, state))

@@ -45,6 +45,7 @@ def task_options(
     retry_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
     timeout: float | None = None,
     max_deaths: int | None = None,
+    keep: float | None = None,
     reserialize: bool = False,
 ) -> dict[str, Any] | None:
     """The options as they travel; None when nothing differs. Raises ValueError or TypeError saying what is wrong."""
@@ -60,6 +61,8 @@ def task_options(
         options["retry_delay_ms"] = delay
     if max_deaths is not None:
         options["max_deaths"] = _whole("max_deaths", max_deaths, 1, 1_000_000_000)
+    if keep is not None:
+        options["keep_ms"] = _milliseconds("keep", keep, least=1)
     if timeout is not None:
         run["timeout_ms"] = _milliseconds("timeout", timeout, least=1)
     if retry_on is not None:

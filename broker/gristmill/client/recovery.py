@@ -86,6 +86,7 @@ def recover(session: Session) -> None:
             session.commands.connect()
             session.reading.connect()
             _put_right(session)
+            session.watching.ask_again()
             session.recovered = time.monotonic()
             return
         except (ConnectionLostError, RedisRefusedError) as error:

@@ -197,7 +197,7 @@ def _pickler_class() -> Callable[[io.BytesIO, Session, Cut], Any]:
             if kind is ObjectReference:
                 return self._cut.add(value.leaf)
             session = value._session
-            if session is None or value._state is not RUNNING:
+            if session is None or value._state is not RUNNING or value._id:
                 return None
             if session is not self._session and not (self._session.shares_tasks_with(session) and session.flush(None)):
                 return None

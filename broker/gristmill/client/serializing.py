@@ -75,7 +75,7 @@ class Custom:
 
     def _argument(self, session: Session, what: str, value: Any) -> Any:
         if type(value) is ObjectReference or (
-            type(value) is Future and value._session is session and value._state is RUNNING
+            type(value) is Future and value._session is session and value._state is RUNNING and not value._id
         ):
             return value
         if type(value) is Future:

@@ -48,6 +48,7 @@ from gristmill.client.references import ObjectReference
 from gristmill.client.serializing import Custom
 from gristmill.client.shutdown import ShutdownAnswer
 from gristmill.client.uploading import Uploader
+from gristmill.client.watching import Watching
 from gristmill.errors import (
     ClientClosedError,
     ConnectionLostError,
@@ -121,6 +122,7 @@ class Session:
         self.serializer = None if serializer is None else Custom(serializer, self.outbox.functions.released)
         """The user's, or None."""
         self.references: weakref.WeakSet[ObjectReference] = weakref.WeakSet()
+        self.watching = Watching(self)
         self.inbox = Inbox(self)
         self.state = BUSY
         self.lock = threading.Lock()
@@ -337,8 +339,16 @@ class Session:
             futures = list(dict.fromkeys([*futures, *(other for graph in graphs for other in graph.unfinished())]))
         for future in futures:
             future._cancel_asked = True
-        self.outbox.cancels.extend(futures)
+            if future._id:  # of another client, or of an earlier life of this one
+                self.watching.cancel(future._id)
+            else:
+                self.outbox.cancels.append(future)
         self.hand_over()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an outcome is still to come."""
+        return bool(self.unfinished or self.watching.futures)
 
     def before_wait(self, future: Future, timeout: float | None) -> bool:
         """A thread is about to wait for a future. If it is the I/O thread, in a callback, it works on instead, and
@@ -406,6 +416,7 @@ class Session:
                 self.refusal = CLOSED_TEXT
             self.progress.notify_all()
         self.close_connections()
+        self.watching.end(ClientClosedError(self.refusal))
         self.inbox.end_all(list(self.unfinished.values()))
         _open_sessions.discard(self)
 

@@ -60,7 +60,7 @@ class Keys:
         return f"{self.prefix}results"
 
     def cancels(self) -> str:
-        """stream, group `schedulers`: requests: what clients take back, and what people order."""
+        """stream, group `schedulers`: requests: what clients take back or ask for, and what people order."""
         return f"{self.prefix}cancels"
 
     def heartbeats(self) -> str:

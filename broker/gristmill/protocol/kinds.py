@@ -45,6 +45,7 @@ class Request(str, Enum):
     CLAIM = "claim"
     RELEASE = "release"
     DISCONNECT = "disconnect"
+    WATCH = "watch"
     # stream `cancels`: what people order
     CANCEL_CLIENT = "cancel_client"
     RETRY = "retry"
@@ -78,6 +79,7 @@ STREAM_OF: dict[Request, str] = {
     Request.CLAIM: "cancels",
     Request.RELEASE: "cancels",
     Request.DISCONNECT: "cancels",
+    Request.WATCH: "cancels",
     Request.CANCEL_CLIENT: "cancels",
     Request.RETRY: "cancels",
     Request.ORDER_WORKER: "cancels",
@@ -164,6 +166,10 @@ class Notice(str, Enum):
     """{"claim": n, "fields": [names and values by turns] or null}: the call to run, as an entry has it, or none."""
     SHUTDOWN = "shutdown"
     """{"accepted": whether}: everything ends; or it does not, because the schedulers are protected."""
+    WATCHED = "watched"
+    """{"task": id, "worker": id or "", "row": a row of INBOX_COLUMNS}: a task that was asked for by its id has ended;
+    or {"task": id, "gone": "expired" | "unknown" | "crowded"}: its outcome is kept no more, there never was such a
+    task, or too many clients wait for it."""
     UNKNOWN = "unknown"
     """{"tasks": [numbers]}: a cancel named tasks nobody knows; their outcome is earlier in the inbox or expired."""
 

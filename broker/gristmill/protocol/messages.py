@@ -108,6 +108,8 @@ class TaskOptions(BaseModel):
     retries: int = 0
     retry_delay_ms: int = 0
     max_deaths: int = 3
+    keep_ms: int = 0
+    """So long the outcome is kept for whoever asks for it by the task's id; such a task outlives its client."""
     run: dict[str, Any] = {}
     """Handed to the processor as it is: `timeout_ms`, `retry_on`, `chunk` (the number of its items), ..."""
     about: dict[str, Any] = {}
@@ -243,6 +245,13 @@ class DisconnectMessage(Message):
 
     client: str
     after: int = 0
+
+
+class WatchMessage(Message):
+    """`watch`: the client wants to be told how a task ends, be it its own or not: by its id."""
+
+    client: str
+    task: str
 
 
 class ClientBeatMessage(Message):
@@ -400,6 +409,7 @@ BODIES: dict[Request, type[Message]] = {
     Request.CLAIM: ClaimMessage,
     Request.RELEASE: ReleaseMessage,
     Request.DISCONNECT: DisconnectMessage,
+    Request.WATCH: WatchMessage,
     Request.WORKER: WorkerMessage,
     Request.BEAT: BeatMessage,
     Request.CLIENT_BEAT: ClientBeatMessage,

@@ -96,7 +96,7 @@ def may_be_early(entry: Entry) -> bool:
     """Whether its script may answer that something must be applied first: then the read must not block for long."""
     if entry.kind == b"tasks":
         return b'"after":' in entry.body or b'"others":' in entry.body
-    return entry.kind in (b"cancel", b"claim", b"depend", b"release", b"disconnect", b"end_worker", b"held")
+    return entry.kind in (b"cancel", b"claim", b"depend", b"release", b"disconnect", b"watch", b"end_worker", b"held")
 
 
 STUCK_SECONDS = 30.0

@@ -23,6 +23,7 @@ SCRIPT_OF: dict[Request, str] = {
     Request.CLAIM: "claim",
     Request.RELEASE: "release",
     Request.DISCONNECT: "disconnect_client",
+    Request.WATCH: "watch",
     Request.CANCEL_CLIENT: "cancel_client",
     Request.RETRY: "retry",
     Request.ORDER_WORKER: "order_worker",

@@ -108,7 +108,8 @@ for id in string.gmatch(ids, '%S+') do
   elseif record then
     local client = split_id(id)
     local facts = redis.call('HMGET', key_client(client), 'registration', 'ended')
-    if facts[1] and not facts[2] and redis.call('SADD', key_client_tasks(client), id) == 1 then repaired('unlisted') end
+    local detached = record.more and redis.call('HEXISTS', key_task(id), 'keep') == 1
+    if facts[1] and not facts[2] and not detached and redis.call('SADD', key_client_tasks(client), id) == 1 then repaired('unlisted') end
     if record.state == 'inactive' then check_inactive(id) else check_assigned(id, record) end
   elseif is_task(id) and redis.call('EXISTS', key_task(id)) == 1 then
     -- Fields were written to a record that had been deleted.

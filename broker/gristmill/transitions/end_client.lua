@@ -8,6 +8,8 @@
 -- @include cancel_task
 local SLICE = 100
 local KEPT_SECONDS = 600
+-- So long it is known that a task of it did exist, when it left tasks whose outcome is kept.
+local TOMBSTONE_SECONDS = 7 * 86400
 local message, word = decode()
 if not message then return word end
 if not is_id(message.client) then return refuse_entry('expected client') end
@@ -18,7 +20,7 @@ redis.call('ZREM', key_clients(), client)
 redis.call('DEL', key_client_inbox(client))
 if redis.call('EXISTS', key) == 1 then
   redis.call('HSET', key, 'ended', now)
-  redis.call('EXPIRE', key, KEPT_SECONDS)
+  redis.call('EXPIRE', key, redis.call('HEXISTS', key, 'kept') == 1 and TOMBSTONE_SECONDS or KEPT_SECONDS)
 end
 for _ = 1, SLICE do
   local id = budget > 0 and redis.call('SPOP', key_client_tasks(client))

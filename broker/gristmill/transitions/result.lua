@@ -82,7 +82,9 @@ local function apply(id, attempt, event, outcome)
   if outcome.object then
     if keep_object(outcome.object) then
       local client = split_id(id)
-      if redis.call('EXISTS', key_client_inbox(client)) == 1 then
+      -- An outcome that is kept goes when its time is over, whoever has looked at it.
+      local kept = record.more and redis.call('HEXISTS', key_task(id), 'keep') == 1
+      if not kept and redis.call('EXISTS', key_client_inbox(client)) == 1 then
         hold_object(outcome.object, client)
         redis.call('SADD', key_client_objects(client), outcome.object)
       end

@@ -109,7 +109,7 @@ for index, pair in ipairs(message.functions) do
     if type(pair[3]) == 'table' then
       for _, object in ipairs(pair[3]) do usable = is_object(object) and mention(object) and usable end
     end
-    functions[index] = { id = pair[1], name = cut(pair[2], math.max(8, 63 - #pair[1])), usable = usable }
+    functions[index] = { objects = pair[3], id = pair[1], name = cut(pair[2], math.max(8, 63 - #pair[1])), usable = usable }
   end
 end
 
@@ -169,6 +169,7 @@ local function check(row)
       end
       task.objects = options.objects
     end
+    task.keep = option(options, 'keep_ms', 1, 1e11)
     task.retries, task.retry_delay, task.max_deaths = option(options, 'retries', 0, 1e9), option(options, 'retry_delay_ms', 0, 1e11), option(options, 'max_deaths', 1, 1e9)
     if type(options.run) == 'table' and next(options.run) then task.run = cjson.encode(options.run) end
     if type(options.dependencies) == 'table' and #options.dependencies > 0 then
@@ -207,6 +208,14 @@ local function new_record(task, order, left)
     -- A longer field would make Redis unpack the whole hash, to more than twice its size.
     redis.call('SET', key_payload(task.id), task.call)
     record.call, record.payload, record.more = nil, #task.call, 1
+  end
+  if task.keep then
+    -- It outlives its client: what it needs is held by itself.
+    local held = { task.called.id, unpack(task.objects or {}) }
+    for _, object in ipairs(type(task.called.objects) == 'table' and task.called.objects or {}) do held[#held + 1] = object end
+    for _, object in ipairs(held) do hold_object(object, task.id) end
+    record.more, record.keep, record.held = 1, task.keep, table.concat(held, ' ')
+    redis.call('HSET', key_client(client), 'kept', 1)
   end
   if task.object or task.run or task.needs or task.retries or task.max_deaths or task.priority ~= 0 then
     record.more, record.object, record.size, record.options = 1, task.object, task.size, task.run
@@ -265,7 +274,7 @@ local function enter(task)
     lane.moved = true
   end
   local order = lane.base + task.number
-  accepted[#accepted + 1] = task.id
+  if not task.keep then accepted[#accepted + 1] = task.id end
   if task.number > greatest then greatest = task.number end
   local record = new_record(task, string.format('%d', order), left)
   local worker = left == 0 and lane.workers and least_loaded(lane.workers)

@@ -8,6 +8,8 @@ local RESOLVE_LIMIT = 500
 -- How many more things this script may touch downstream: a dependent, and each task that it needs in its turn.
 local budget = RESOLVE_LIMIT
 local doomed, forgotten, downstream = {}, {}, {}
+-- Kept outcomes that nobody else needs, with the milliseconds that they stay; nil when there are none.
+local expiring
 local function forget(id)
   local client = split_id(id)
   ended[id] = true
@@ -22,10 +24,16 @@ end
 -- One task fewer needs the value of `dependency`.
 local function drop_use(dependency)
   local key = key_task(dependency)
-  local facts = redis.call('HMGET', key, 'state', 'users', 'result')
+  local facts = redis.call('HMGET', key, 'state', 'users', 'result', 'keep')
   if not facts[1] then return end
   if tonumber(facts[2] or 0) > 1 or not is_terminal(facts[1]) then
     redis.call('HINCRBY', key, 'users', -1)
+    return
+  end
+  if facts[4] then
+    redis.call('HSET', key, 'users', 0)
+    expiring = expiring or {}
+    expiring[dependency] = facts[4]
     return
   end
   doomed[#doomed + 1] = key
@@ -65,13 +73,23 @@ local function finish(id, record, to, outcome)
   change(id, record.state, to, attempt, record.worker, record.name, ',' .. measured .. (outcome.error and ',' .. outcome.error or ''))
   count_function(record.name or '', to)
   if not record.more then return forget(id) end
-  local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'needs', 'users', 'nested')
+  local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'needs', 'users', 'nested', 'keep', 'watchers')
   if more[1] then doomed[#doomed + 1] = key_payload(id) end
   if more[2] then free_object(more[2]) end
   end_nested(more[5])
   if record.entry and string.find(record.entry, CLAIMED, 1, true) then redis.call('SREM', key_worker_claimed(record.worker), id) end
   if more[3] then drop_needs(id, record, more[3]) end
-  if tonumber(more[4] or '0') <= 0 then
+  -- The row of the outcome for those who ask by id, a `%` in place of the payload.
+  local row = (more[6] or more[7]) and number .. ',' .. attempt .. ',"' .. to .. '",%,' .. measured .. ',' .. wait
+  for watcher in string.gmatch(more[7] or '', '%S+') do
+    if outcome.object and not more[6] and redis.call('EXISTS', key_client_inbox(watcher)) == 1 then
+      hold_object(outcome.object, watcher)
+      redis.call('SADD', key_client_objects(watcher), outcome.object)
+    end
+    notify(watcher, 'watched', '{"task":"' .. id .. '","worker":"' .. (record.worker or '') .. '","row":[' .. string.gsub(row, '%%', function() return payload end, 1) .. ']}')
+  end
+  local used = tonumber(more[4] or '0') > 0
+  if not used and not more[6] then
     doomed[#doomed + 1] = key_dependents(id)
     return forget(id)
   end
@@ -84,6 +102,15 @@ local function finish(id, record, to, outcome)
   if outcome.object then
     redis.call('HSET', key_task(id), 'result', outcome.object)
     hold_object(outcome.object, id)
+  end
+  if more[6] then
+    redis.call('HSET', key_task(id), 'kept', (record.worker or '') .. ' ' .. row)
+    for object in string.gmatch(redis.call('HGET', key_task(id), 'held') or '', '%S+') do drop_holder(object, id) end
+    redis.call('HDEL', key_task(id), 'held', 'watchers')
+    if not used then
+      expiring = expiring or {}
+      expiring[id] = more[6]
+    end
   end
   downstream[#downstream + 1] = id
 end
@@ -122,6 +149,18 @@ local function write_finished()
   while at <= #downstream do
     resolve(downstream[at])
     at = at + 1
+  end
+  if expiring then
+    for id, keep in pairs(expiring) do
+      local object = redis.call('HGET', key_task(id), 'result')
+      redis.call('PEXPIRE', key_task(id), keep)
+      redis.call('PEXPIRE', key_value(id), keep)
+      if object then
+        redis.call('PEXPIRE', key_holders(object), keep)
+        redis.call('ZREM', key_objects(), object)
+        each_chunk(object, function(key) redis.call('PEXPIRE', key, keep) end)
+      end
+    end
   end
   for from = 1, #doomed, 500 do redis.call('UNLINK', unpack(doomed, from, math.min(from + 499, #doomed))) end
   for client, tasks in pairs(forgotten) do

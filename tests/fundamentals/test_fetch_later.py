@@ -1,0 +1,139 @@
+"""Detached tasks outlive their client, and whoever knows the id gets the outcome."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gristmill import (
+    CancelledError,
+    Client,
+    ClientClosedError,
+    Future,
+    LocalCluster,
+    TaskExpiredError,
+    UnknownTaskError,
+)
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def other(cluster: LocalCluster) -> Iterator[Client]:
+    with Client(cluster) as client:
+        yield client
+
+
+def slow(value: str, seconds: float = 0.5) -> str:
+    time.sleep(seconds)
+    return value
+
+
+def test_the_outcome_is_had_by_id_after_the_client_has_left(cluster: LocalCluster, client: Client) -> None:
+    with Client(cluster) as first:
+        detached = first.options(keep=5)
+        ids = [
+            detached.submit(slow, "value").task_id,
+            detached.submit(lambda: 1 // 0).task_id,
+            detached.submit(bytes, 500_000).task_id,
+            detached.submit(lambda given: len(given), b"x" * 3_000_000).task_id,
+        ]
+    value, error, large, length = [Future.from_id(task, client) for task in ids]
+
+    assert value.result() == "value"
+    assert isinstance(error.exception(), ZeroDivisionError)
+    assert len(large.result()) == 500_000
+    assert length.result() == 3_000_000
+    assert Future.from_id(ids[0], client).result() == "value"
+    assert value.profiling_info().duration_s > 0.4
+    assert value.profiling_info().attempt == 1
+    assert value.worker
+
+
+def test_the_client_itself_gets_it_as_ever_and_by_id(client: Client) -> None:
+    future = client.options(keep=5).submit(slow, "value")
+
+    assert Future.from_id(future.task_id, client) is future
+    assert future.result() == "value"
+    assert Future.from_id(future.task_id, client).result() == "value"
+
+
+def test_waiting_unknown_and_expired_are_three_answers(client: Client, other: Client) -> None:
+    waiting = client.submit(slow, "value", 3)
+    kept = client.options(keep=0.2).submit(pow, 2, 3)
+    assert kept.result() == 8
+    future = Future.from_id(waiting.task_id, other)
+    wait_until(
+        lambda: isinstance(Future.from_id(kept.task_id, other).exception(10), TaskExpiredError), "the outcome expires"
+    )
+
+    with pytest.raises(UnknownTaskError, match="nobody knows it"):
+        Future.from_id("AbCdEfGhIj.0000001", other).result(10)
+    assert not future.done()
+    with pytest.raises(concurrent.futures.TimeoutError):
+        future.result(0)
+    assert future.result() == "value"
+
+
+@pytest.mark.parametrize("bad", ["", "no id", "abc", "abc.12", 5, None])
+def test_what_is_no_id_is_refused(client: Client, bad: object) -> None:
+    with pytest.raises(ValueError, match="expected the id of a task, such as"):
+        Future.from_id(bad, client)  # type: ignore[arg-type]
+
+
+def test_it_can_be_cancelled_by_id(client: Client, other: Client) -> None:
+    future = client.options(keep=5).submit(time.sleep, 60)
+    again = Future.from_id(future.task_id, other)
+
+    assert again.cancel()
+    with pytest.raises(CancelledError):
+        again.result()
+    with pytest.raises(CancelledError):
+        future.result()
+
+
+def test_it_can_be_an_argument(client: Client, other: Client) -> None:
+    future = client.options(keep=5).submit(slow, "value")
+
+    assert other.submit(len, Future.from_id(future.task_id, other)).result() == 5
+
+
+def test_a_future_of_a_closed_client_says_that_its_task_goes_on(cluster: LocalCluster, client: Client) -> None:
+    with Client(cluster) as first:
+        detached, plain = first.options(keep=5).submit(slow, "value", 1), first.submit(time.sleep, 60)
+    assert plain.cancelled()
+    with pytest.raises(ClientClosedError, match=r"goes on.*Future\.from_id"):
+        detached.result()
+
+    assert Future.from_id(detached.task_id, client).result() == "value"
+
+
+def test_the_tasks_of_a_client_that_was_killed_end_but_for_the_detached_ones(
+    cluster: LocalCluster, client: Client
+) -> None:
+    program = f"""
+import time
+from gristmill import Client
+client = Client({cluster.address!r}, lease_seconds=1)
+plain = [client.submit(time.sleep, 60) for _ in range(5)]
+detached = [client.options(keep=60, priority=1).submit(pow, 2, number) for number in range(5)]
+print(*[future.task_id for future in plain + detached], flush=True)
+time.sleep(60)
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    ids = process.stdout.readline().split()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    futures = [Future.from_id(task, client) for task in ids]
+
+    assert [future.result() for future in futures[5:]] == [1, 2, 4, 8, 16]
+    wait_until(lambda: all(future.done() for future in futures), "the others are cancelled")
+    assert all(future.cancelled() for future in futures[:5])

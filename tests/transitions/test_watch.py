@@ -1,0 +1,175 @@
+"""watch and keep: a detached task outlives its client, and whoever knows its id is told how it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gristmill.protocol.kinds import Request
+from support.driver import CALL, VALUE, Driver, PlayedClient, PlayedWorker
+
+KEEP: dict[str, Any] = {"keep_ms": 60_000}
+
+
+@pytest.fixture
+def client(driver: Driver) -> PlayedClient:
+    return driver.client()
+
+
+@pytest.fixture
+def other(driver: Driver) -> PlayedClient:
+    return driver.client()
+
+
+def watch(driver: Driver, client: PlayedClient, task: str) -> str:
+    return driver.request(Request.WATCH, {"client": client.id, "task": task})
+
+
+@pytest.fixture
+def worker(driver: Driver) -> PlayedWorker:
+    return driver.worker(processors=4)
+
+
+def run(worker: PlayedWorker, *tasks: str, **changes: Any) -> None:
+    """The worker reads these tasks and returns a value from each."""
+    worker.read(len(tasks))
+    worker.succeed(*tasks, **changes)
+
+
+def test_a_kept_outcome_is_told_to_whoever_asks_as_long_as_it_is_kept(
+    driver: Driver, worker: PlayedWorker, client: PlayedClient, other: PlayedClient
+) -> None:
+    client.submit([1, 0, CALL, KEEP])
+    run(worker, client.task(1))
+    for _ in range(2):
+        watch(driver, other, client.task(1))
+
+    assert client.outcome(1).payload == VALUE
+    told = other.told("watched")
+    assert [one["row"][:4] for one in told] == [[1, 1, "success", VALUE]] * 2
+    assert told[0]["worker"].startswith("here|1|")
+    assert 0 < driver.database.lifetime_ms(driver.keys.task(client.task(1))) <= 60_000
+    assert 0 < driver.database.lifetime_ms(driver.keys.value(client.task(1))) <= 60_000
+
+
+def test_who_asks_before_the_end_is_told_at_the_end(
+    driver: Driver, worker: PlayedWorker, client: PlayedClient, other: PlayedClient
+) -> None:
+    client.submit([1, 0, CALL, KEEP], 2)
+    for number in (1, 1, 2):
+        watch(driver, other, client.task(number))
+    assert other.told("watched") == []
+    run(worker, client.task(1), client.task(2))
+
+    assert [(one["task"], one["row"][2]) for one in other.told("watched")] == [
+        (client.task(1), "success"),
+        (client.task(2), "success"),
+    ]
+
+
+def test_expired_and_unknown_are_different_answers(
+    driver: Driver, worker: PlayedWorker, client: PlayedClient, other: PlayedClient
+) -> None:
+    client.submit([1, 0, CALL, KEEP], 2)
+    run(worker, client.task(1), client.task(2))
+    driver.database.run("DEL", driver.keys.task(client.task(1)), driver.keys.value(client.task(1)))
+    for task in (client.task(1), client.task(2), client.task(3), "nobody.0000001"):
+        watch(driver, other, task)
+
+    assert [one["gone"] for one in other.told("watched")] == ["expired", "expired", "unknown", "unknown"]
+
+
+def test_a_client_that_left_kept_tasks_is_remembered_for_a_week(driver: Driver, client: PlayedClient) -> None:
+    client.submit([1, 0, CALL, KEEP])
+    client.disconnect(after=1)
+    driver.settle()
+    assert driver.record(client.task(1))["state"] == "inactive"
+    assert 6 * 86_400_000 < driver.database.lifetime_ms(driver.keys.client(client.id)) <= 7 * 86_400_000
+
+    plain = driver.client()
+    plain.submit(1)
+    plain.disconnect(after=1)
+    driver.settle()
+    assert driver.record(plain.task(1)) == {}
+    assert driver.database.lifetime_ms(driver.keys.client(plain.id)) <= 600_000
+
+
+def test_a_detached_task_holds_what_it_needs_until_it_ends(
+    driver: Driver, worker: PlayedWorker, client: PlayedClient
+) -> None:
+    things = [client.object("o1"), client.object("o2")]
+    functions = [[client.function, "partial", [things[1]]]]
+    client.submit([1, 0, CALL, {**KEEP, "objects": things[:1]}], functions=functions)
+    client.disconnect(after=1)
+    driver.settle()
+    for thing in (*things, client.function):
+        assert driver.database.set(driver.keys.holders(thing)) == {client.task(1)}
+
+    run(worker, client.task(1))
+    for thing in (*things, client.function):
+        assert not driver.database.exists(driver.keys.object(thing))
+
+
+def test_a_large_value_is_kept_as_long_as_its_outcome(
+    driver: Driver, worker: PlayedWorker, client: PlayedClient, other: PlayedClient
+) -> None:
+    client.submit([1, 0, CALL, KEEP])
+    thing = client.object("0000001.1", b"x", b"y")
+    run(worker, client.task(1), payload={"object": thing, "size": 2})
+    watch(driver, other, client.task(1))
+
+    assert other.told("watched")[0]["row"][3] == {"object": thing, "size": 2}
+    assert driver.database.set(driver.keys.holders(thing)) == {client.task(1)}
+    for key in (driver.keys.object(thing), driver.keys.object_chunk(thing, "1"), driver.keys.holders(thing)):
+        assert 0 < driver.database.lifetime_ms(key) <= 60_000
+
+
+def test_a_large_value_that_is_not_kept_is_held_by_all_who_wait(
+    driver: Driver, worker: PlayedWorker, client: PlayedClient, other: PlayedClient
+) -> None:
+    client.submit(1)
+    watch(driver, other, client.task(1))
+    thing = client.object("0000001.1", b"x")
+    run(worker, client.task(1), payload={"object": thing, "size": 1})
+
+    assert driver.database.set(driver.keys.holders(thing)) == {client.id, other.id}
+    client.release(thing)
+    assert driver.database.exists(driver.keys.object(thing))
+    other.release(thing)
+    assert not driver.database.exists(driver.keys.object(thing))
+
+
+def test_its_time_begins_when_no_dependent_needs_it(driver: Driver, worker: PlayedWorker, client: PlayedClient) -> None:
+    client.submit([1, 0, CALL, KEEP], [2, 0, CALL, {"dependencies": [client.task(1)]}])
+    run(worker, client.task(1))
+    assert driver.database.lifetime_ms(driver.keys.task(client.task(1))) == -1
+
+    run(worker, client.task(2))
+    assert 0 < driver.database.lifetime_ms(driver.keys.task(client.task(1))) <= 60_000
+    assert client.outcome(2).state == "success"
+
+
+def test_a_task_that_may_be_on_its_way_is_waited_for(driver: Driver, client: PlayedClient, other: PlayedClient) -> None:
+    driver.send(Request.TASKS, client.body([[1, 0, CALL, KEEP]]))
+    driver.send(Request.WATCH, {"client": other.id, "task": client.task(1)})
+    (batch,) = driver.read("submit")
+    (question,) = driver.read("cancels")
+    assert driver.apply_entry("cancels", question) == "early"
+
+    assert driver.apply_entry("submit", batch) == "applied"
+    assert driver.apply_entry("cancels", question) == "applied"
+    assert other.told("watched") == []
+
+
+def test_a_cancel_by_a_person_ends_a_detached_task(driver: Driver, client: PlayedClient, other: PlayedClient) -> None:
+    client.submit([1, 0, CALL, KEEP])
+    watch(driver, other, client.task(1))
+    driver.request(Request.CANCEL, {"tasks": [client.task(1)], "client": "", "after": 0, "reason": "not needed"})
+
+    assert other.told("watched")[0]["row"][2] == "canceled"
+
+
+@pytest.mark.parametrize("task", ["", "a b", "no-number", 5, "a.b.c", None])
+def test_what_is_no_task_is_set_aside(driver: Driver, client: PlayedClient, task: object) -> None:
+    assert driver.request(Request.WATCH, {"client": client.id, "task": task}) == "malformed"
