@@ -22,6 +22,8 @@ from gristmill.protocol.keys import Keys
 class Session:
     """As much of a session as the inbox needs."""
 
+    serializer = None
+
     client_id = "abc"
     wait_when_full = False
 
