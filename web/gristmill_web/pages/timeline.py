@@ -87,9 +87,7 @@ def plain(span: Span) -> dict[str, Any]:
     return {**kind, **{name: value for name, value in vars(span).items() if name != "kind"}}
 
 
-def _places(
-    history: History, now: int, gone: int, worker: str
-) -> tuple[list[Place], dict[str, Presence]]:
+def _places(history: History, now: int, gone: int, worker: str) -> tuple[list[Place], dict[str, Presence]]:
     """The workers that get a row, by name."""
     presences = history.fleet.shown(now, gone)
     places = [
@@ -103,9 +101,7 @@ def _places(
     return sorted(places, key=lambda place: by_worker(place.worker)), presences
 
 
-def _spans(
-    history: History, workers: list[str], presences: dict[str, Presence], since: int, now: int
-) -> list[Span]:
+def _spans(history: History, workers: list[str], presences: dict[str, Presence], since: int, now: int) -> list[Span]:
     there = {name: presences[name] for name in workers if name in presences}
     return [*history.index.spans.of(workers, since, now), *running_spans(history.index, there, now)]
 
