@@ -45,7 +45,7 @@ def test_the_example_does_what_it_promises(place: Enclosure, name: str) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
         env=place.environment,
     )

@@ -436,7 +436,7 @@ def test_36_a_cluster_of_this_machine_takes_the_names_that_people_know() -> None
         combo = SchedulerClusterCombo(
             n_workers=1,
             per_worker_capabilities={"gpu": 1},
-            per_worker_task_queue_size=2,
+            per_worker_queue_size=2,
             max_number_of_tasks_waiting=-1,
             protected=False,
             trim_memory_threshold_bytes=5,

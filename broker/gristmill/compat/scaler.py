@@ -18,6 +18,8 @@ from typing import Any
 
 import gristmill
 from gristmill.client.future import Future as ScalerFuture
+from gristmill.client.references import ObjectReference
+from gristmill.client.serializing import Serializer
 from gristmill.cluster import LocalCluster
 from gristmill.errors import (
     ClientClosedError,
@@ -267,7 +269,8 @@ def install() -> None:
 __all__ = [
     "CancelledError", "Client", "ClientCancelledException", "ClientQuitException", "ClientShutdownException",
     "DeserializeObjectError", "DisconnectedError", "InvalidStateError", "MissingObjects", "NoWorkerError",
-    "ObjectStorageException", "ProcessorDiedError", "ScalerFuture", "SchedulerClusterCombo", "SchedulerError",
+    "ObjectReference", "ObjectStorageException", "ProcessorDiedError", "ScalerFuture", "SchedulerClusterCombo",
+    "SchedulerError", "Serializer",
     "TaskExceptionNotSerializableError", "TaskNotFoundError", "TimeoutError", "WorkerDiedError", "__version__",
     "install",
 ]  # fmt: skip
