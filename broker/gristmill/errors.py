@@ -21,6 +21,7 @@
         ├── MissingObjectError
         ├── DeserializationError
         ├── ResultSerializationError
+        ├── SignatureError
         └── RemoteError
 
 The sentence is the message when none is given. Messages say what was expected, what was got, and what to do.
@@ -116,6 +117,10 @@ class ResultSerializationError(TaskError):
     """The task's result cannot be serialised."""
 
 
+class SignatureError(TaskError):
+    """What arrived was not signed with the signing key: it was not unpickled."""
+
+
 class RemoteError(TaskError):
     """The task raised an exception that cannot be rebuilt here; its text and traceback follow."""
 
@@ -131,6 +136,7 @@ TASK_ERRORS: dict[str, type[TaskError]] = {
         MissingObjectError,
         DeserializationError,
         ResultSerializationError,
+        SignatureError,
     )
 }
 """Errors that travel by name inside an outcome."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from gristmill import client, interpreter, logs
-from gristmill.errors import MissingObjectError
-from gristmill.protocol import kinds, payloads
+from gristmill.errors import MissingObjectError, SignatureError
+from gristmill.protocol import kinds, payloads, signing
 from gristmill.protocol.buffers import LEAF_BYTES, PICKLE, WITH_SERIALIZER, Buffer, Named, split_objects
 from gristmill.protocol.keys import Keys
 from gristmill_worker import leash, preload
@@ -92,6 +92,7 @@ class Processor:
         # A socket must not get a number that tasks think of as a standard stream.
         self._link = Link(handover.address, keys, worker, handover.processor, self.board, output.restore)
         self._place = Place(worker, handover.host)
+        self._signer = signing.signer(handover.namespace)
         self._functions = Functions()
         self._files = ObjectFiles(Path(handover.objects), handover.object_cache_bytes, self._link)
         self._interrupts = Interrupts(self.board)
@@ -250,6 +251,8 @@ class Processor:
         task, attempt = fields[b"task"], fields[b"attempt"]
         status, data, error = outcome
         if type(data) is bytes and len(data) <= kinds.INLINE_BYTES:
+            if self._signer is not None:
+                data = self._signer.seal(data, task.decode())
             payload = b'"%b"' % payloads.text_of(data).encode()
         else:
             payload = self._write(f"{task.decode()}.{attempt.decode()}", data)
@@ -302,7 +305,7 @@ class Processor:
         """Write a large outcome as an object; what stands for it in the row."""
         pieces: list[Buffer] = [data] if isinstance(data, bytes) else data
         size = sum(map(len, pieces))
-        name = payloads.object_id(stem, size)
+        name = payloads.object_id(stem if self._signer is None else self._signer.stem(stem, pieces), size)
         self._link.write_object(name, pieces)
         return b'{"object":"%b","size":%d}' % (name.encode(), size)
 
@@ -321,6 +324,9 @@ class Processor:
             data: Buffer = (
                 payloads.bytes_of(call) if call is not None else self._link.read_object(fields[b"object"].decode())
             )
+            if self._signer is not None and call is not None:
+                name = signing.name_of_call(fields[b"task"].decode(), fields[b"function"].decode())
+                data = self._signer.open(bytes(data), name)
             leaves = serializer = None
             if data[0] != PICKLE:
                 if data[0] == WITH_SERIALIZER:
@@ -331,13 +337,13 @@ class Processor:
             if function.objects:
                 function.opened = self._files.open(function.objects)
             values = self._values(fields) if b"values" in fields or b"needs" in fields else None
-        except (MissingObjectError, ValueError, KeyError) as error:
+        except (MissingObjectError, SignatureError, ValueError, KeyError) as error:
             return failure(error, run)
         try:
             if "chunk" in run:
                 return execute_chunk(function, fields[b"name"], data, start, self._interrupts, self._place)
-            name, interrupts = fields[b"name"], self._interrupts
-            return execute(function, name, data, values, run, start, interrupts, self._place, leaves, serializer)
+            shown, interrupts = fields[b"name"], self._interrupts
+            return execute(function, shown, data, values, run, start, interrupts, self._place, leaves, serializer)
         finally:
             client.current_serializer = None
             function.opened = below
@@ -360,7 +366,8 @@ class Processor:
 
     def _value(self, task: str, payload: Any) -> Buffer:
         if isinstance(payload, str):
-            return payloads.bytes_of(payload)
+            data = payloads.bytes_of(payload)
+            return data if self._signer is None else self._signer.open(data, task)
         if not isinstance(payload, dict) or "object" not in payload:
             raise MissingObjectError(f"the value of task {task}, on which this one depends, is gone from Redis")
         if payload.get("size", 0) >= LEAF_BYTES:

@@ -9,7 +9,8 @@ import orjson
 
 from gristmill.protocol.buffers import NAME_BYTES
 from gristmill.protocol.kinds import BATCH_BYTES, BATCH_TASKS, MOST_DEPENDENCIES, VERSION
-from gristmill.protocol.payloads import text_of
+from gristmill.protocol.payloads import bytes_of, text_of
+from gristmill.protocol.signing import Signer, name_of_call
 
 if TYPE_CHECKING:
     from collections import deque
@@ -81,6 +82,15 @@ def row_of(future: Future, index: dict[FunctionObject, int]) -> tuple[Any, ...]:
     return (future._number, index[function], call, options)
 
 
+def signed_row(future: Future, index: dict[FunctionObject, int], signer: Signer) -> list[Any]:
+    """The same, with the signature of a call that travels in it."""
+    row = list(row_of(future, index))
+    if row[2] is not None:
+        assert future._function is not None
+        row[2] = text_of(signer.seal(bytes_of(row[2]), name_of_call(future.task_id, future._function.object_id)))
+    return row
+
+
 def function_row(function: FunctionObject) -> tuple[Any, ...]:
     """What a batch says about a function: its object, its name, and the objects that it names, if any."""
     if not function.leaves:
@@ -133,6 +143,7 @@ def tasks_body(
     index: dict[FunctionObject, int],
     *,
     priority: int = 0,
+    signer: Signer | None = None,
 ) -> bytes:
     """The JSON body of a `tasks` request (`messages.TasksMessage`)."""
     body: dict[str, Any] = {
@@ -142,7 +153,9 @@ def tasks_body(
         "batch": batch,
         "lane": lane,
         "functions": [function_row(function) for function in index],
-        "tasks": [row_of(future, index) for future in rows],
+        "tasks": [row_of(future, index) for future in rows]
+        if signer is None
+        else [signed_row(future, index, signer) for future in rows],
     }
     if priority:
         body["priority"] = priority

@@ -20,8 +20,15 @@ import gristmill.client
 from gristmill.client import gate
 from gristmill.client.gate import Gate, NothingToLock
 from gristmill.client.nested import Waiters
-from gristmill.errors import SerializationError, TaskError
-from gristmill.protocol import payloads
+from gristmill.errors import (
+    ConnectionLostError,
+    MissingObjectError,
+    RedisRefusedError,
+    SerializationError,
+    SignatureError,
+    TaskError,
+)
+from gristmill.protocol import payloads, signing
 from gristmill.protocol.buffers import PICKLE
 
 if TYPE_CHECKING:
@@ -311,14 +318,19 @@ class Future(concurrent.futures.Future[Any]):
             error = payloads.load_error(payload["error"], payload.get("message", ""))
         elif payload is None:
             error = TaskError(f"task {self.task_id} ended without an outcome")
-        elif self._failed:
-            error = payloads.load_failure(self._read(payload))
-            if (graph := getattr(self, "_graph", None)) is not None:
-                graph.note(error, self._number)
         else:
-            data = self._read(payload)
             try:
-                value = pickle.loads(data) if data[0] == PICKLE else self._load_other(data)
+                data = self._read(payload)
+                if self._failed:
+                    error = payloads.load_failure(data)
+                    if (graph := getattr(self, "_graph", None)) is not None:
+                        graph.note(error, self._number)
+                else:
+                    value = pickle.loads(data) if data[0] == PICKLE else self._load_other(data)
+            except (ConnectionLostError, RedisRefusedError, MissingObjectError):
+                raise  # it may be there the next time
+            except SignatureError as refused:
+                error = refused
             except Exception as problem:
                 error = payloads.loading_failed(f"the value of task {self.task_id}", problem)
                 error.__cause__ = problem
@@ -338,9 +350,17 @@ class Future(concurrent.futures.Future[Any]):
     def _read(self, payload: Any) -> bytes | bytearray:
         """The bytes of a payload; a large one is fetched."""
         if type(payload) is str:
-            return payloads.bytes_of(payload)
+            data = payloads.bytes_of(payload)
+            return data if signing.off else self._opened(data)
         assert self._session is not None
         return self._session.fetch(payload)
+
+    def _opened(self, data: bytes) -> bytes:
+        """The bytes of an outcome whose signature is right; one that came with a dependency is signed for that."""
+        row, session = self._row, self._session
+        if session is None or session.outbox.signer is None or row is None:
+            return data
+        return session.outbox.signer.open(data, row[8] if len(row) > 8 else self.task_id)
 
     def _value_bytes(self) -> bytes | bytearray:
         """The pickled value of a future that succeeded, to be put into a call."""

@@ -26,6 +26,7 @@ from gristmill.client.serializer import LargeCall, named
 from gristmill.protocol.buffers import with_objects
 from gristmill.protocol.keys import Keys
 from gristmill.protocol.payloads import object_id
+from gristmill.protocol.signing import signer
 from gristmill.store.connection import ReplyError, pack
 from gristmill.store.objects import object_writes
 
@@ -79,6 +80,7 @@ class Outbox:
     def __init__(self, keys: Keys, lane: str, upload: Callable[[Leaf], bool] = lambda leaf: True) -> None:
         """`upload` uploads a leaf anew; it answers False when that has changed."""
         self.keys = keys
+        self.signer = signer(keys.namespace)
         self.lane = lane
         self.priority = 0
         """Of tasks that name none; 0 outside of tasks."""
@@ -271,7 +273,7 @@ class Outbox:
             if upload or function.uploaded != self.registration:
                 self._upload_function(commands, function)
         facts = (self.client, self.registration, batch, self.lane)
-        body = batches.tasks_body(*facts, rows, index, priority=self.priority)
+        body = batches.tasks_body(*facts, rows, index, priority=self.priority, signer=self.signer)
         commands.append(pack(("XADD", self._submit_key, "*", "tasks", body)))
         if self.much_needing:
             commands += self._depend_requests(rows)
@@ -286,13 +288,17 @@ class Outbox:
             for body in batches.depend_bodies(future)
         ]
 
+    def _signed(self, stem: str, data: Any) -> str:
+        return stem if self.signer is None else self.signer.stem(stem, (data,))
+
     def _upload_function(self, commands: list[bytes], function: FunctionObject) -> None:
         data = function.data
         if function.leaves:
             data = with_objects(map(named, function.leaves), data)
         if function.uploaded != self.registration:
             # A new id with each registration: the old object may just be being freed.
-            function.object_id = object_id(f"{self.client}.f{next(self._object_numbers)}", len(data))
+            stem = self._signed(f"{self.client}.f{next(self._object_numbers)}", data)
+            function.object_id = object_id(stem, len(data))
             function.uploaded = self.registration
         commands += object_writes(self.keys, function.object_id, data)
 
@@ -322,7 +328,8 @@ class Outbox:
         if not call.is_inline:
             data = call.with_ids(data)
             stem = f"{self.client}.c{future._number}"
-            call.object_id = object_id(f"{stem}.{future._resent}" if future._resent else stem, len(data))
+            stem = self._signed(f"{stem}.{future._resent}" if future._resent else stem, data)
+            call.object_id = object_id(stem, len(data))
             call.object_size = len(data)
             commands += object_writes(self.keys, call.object_id, data)
             if not call.keep:

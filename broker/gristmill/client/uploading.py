@@ -67,7 +67,8 @@ class Uploader:
                 if not connection.connected:
                     connection.connect()
                 # A new id with each registration: the old object may just be being freed.
-                name = object_id(f"{self.session.client_id}.o{next(self._numbers)}", leaf.size)
+                stem, signer = f"{self.session.client_id}.o{next(self._numbers)}", self.session.outbox.signer
+                name = object_id(stem if signer is None else signer.stem(stem, leaf.contents()), leaf.size)
                 pieces, found = leaf.contents(), hashlib.sha256()
                 if leaf.may_change:
                     write_object(connection, self.session.keys, name, _hashed(pieces, found))

@@ -31,6 +31,7 @@ from gristmill.errors import (
 )
 from gristmill.protocol.buffers import BUFFER_BYTES, CUSTOM, Buffer, LeafUnpickler, Leaves, Serialized, join, load
 from gristmill.protocol.keys import CHUNK_BYTES
+from gristmill.protocol.signing import SIGNATURE_BYTES
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -276,6 +277,14 @@ def _plain_dumps(value: Any) -> bytes:
     return pickle.dumps(value, PICKLE_PROTOCOL)
 
 
+def _parse_failure(data: bytes | bytearray) -> Any:
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        # A signed one, for somebody who has no key: it says what is wrong, and is not unpickled.
+        return {**orjson.loads(data[:-SIGNATURE_BYTES]), "pickle": None}
+
+
 def load_failure(data: bytes | bytearray) -> Exception:
     """The exception of a failed outcome, the remote traceback as its cause; never raises.
 
@@ -283,7 +292,7 @@ def load_failure(data: bytes | bytearray) -> Exception:
     are not an `Exception`), becomes a RemoteError.
     """
     try:
-        failure = orjson.loads(data)
+        failure = _parse_failure(data)
         kind, message, text = failure["type"], failure["message"], failure["traceback"]
         pickled = failure["pickle"]
     except (ValueError, TypeError, KeyError):

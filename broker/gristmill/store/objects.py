@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gristmill.errors import MissingObjectError
+from gristmill.protocol import signing
 from gristmill.protocol.buffers import Buffer
 from gristmill.protocol.keys import CHUNK_BYTES, Keys, object_chunks
 from gristmill.protocol.kinds import OBJECT_LIFETIME_SECONDS
@@ -131,6 +132,8 @@ def read_object_into(connection: Connection, keys: Keys, object_id: str, target:
         raise refusal
     if not whole:
         raise _missing(object_id)
+    if (signer := signing.signer(keys.namespace)) is not None:
+        signer.check_object(object_id, target)
 
 
 def read_object(connection: Connection, keys: Keys, object_id: str, size: int | None = None) -> bytearray:
