@@ -168,7 +168,7 @@ for name, call in {
     "as_completed": lambda: list(as_completed([new()])),
     "map": lambda: client.map(time.sleep, [60, 60]),
     "gather": lambda: client.gather([new()]),
-    "get": lambda: client.get({"a": (time.sleep, 60)}, ["a"]),
+    "get": lambda: client.get({"s": 60, "a": (time.sleep, "s")}, ["a"]),
 }.items():
     if name not in sys.argv[3].split(","):
         continue
@@ -187,7 +187,7 @@ client.disconnect()
     "calls",
     [
         "result,wait,as_completed,map,gather",
-        pytest.param("get", marks=pytest.mark.xfail(strict=True, reason="client.get is under way")),
+        "get",
     ],
 )
 def test_h71_ctrl_c_ends_the_call_and_leaves_the_client_usable(start_cluster: Starter, calls: str) -> None:
