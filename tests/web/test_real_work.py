@@ -1,0 +1,72 @@
+"""The pages of a real cluster that has been at work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gristmill import Client, LocalCluster
+from gristmill_web.app import create_app
+from gristmill_web.settings import PageSettings
+from support import tasks
+from support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def fail_late(message: str) -> NoReturn:
+    """Late enough that another task depends on it by then."""
+    import time
+
+    time.sleep(1.5)
+    raise ValueError(message)
+
+
+def test_what_a_cluster_did_is_on_the_pages(start_cluster: Callable[..., LocalCluster], namespace: str) -> None:
+    cluster = start_cluster(workers=2)
+    app = create_app(PageSettings.model_validate({"redis": cluster.address, "namespace": namespace}))
+    page = app.test_client()
+
+    def found(query: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = page.get(f"/api/v1/tasks?{query}").get_json()["tasks"]
+        return rows
+
+    with Client(cluster) as client:
+        assert client.submit(tasks.add, 1, 2).result() == 3
+        failed = client.options(retries=1).submit(fail_late, "no <price>")
+        after = client.submit(tasks.add, failed, 1)
+        assert isinstance(after.exception(), ValueError)
+        slow = client.submit(tasks.sleep_long, 60)
+        wait_until(lambda: page.get("/api/v1/timeline").get_json()["spans"], "the timeline has bars")
+        wait_until(
+            lambda: any(one["state"] == "running" for one in page.get("/api/v1/timeline").get_json()["spans"]),
+            "what executes is drawn",
+        )
+        slow.cancel()
+        wait_until(lambda: found("state=canceled"), "the cancel is in the history")
+
+    wait_until(lambda: len(found("")) == 4, "all tasks are in the history")
+    (one,) = found("state=success")
+    assert one["function"].endswith("add")
+    assert one["duration_us"] > 0
+    assert one["memory"] > 1 << 20
+    assert one["wait_ms"] >= 0
+    body = page.get(f"/api/v1/tasks/{failed.task_id}").get_json()
+    assert [attempt["number"] for attempt in body["attempts"]] == [2, 1]
+    for attempt in body["attempts"]:
+        assert attempt["traceback"].startswith("Traceback (most recent call last)")
+        assert attempt["traceback"].endswith("ValueError: no <price>\n")
+        assert attempt["error"] == "ValueError: no <price>"
+    assert [change["event"] for change in body["changes"]][-3:] == ["ResultFailedRetry", "HasCapacity", "ResultFailed"]
+    assert body["complete"]
+    assert body["needed_by"] == [{"task": after.task_id, "state": "failed"}]
+    dependent = page.get(f"/api/v1/tasks/{after.task_id}").get_json()
+    assert dependent["needs"][0]["task"] == failed.task_id
+    assert dependent["changes"][-1]["event"] == "DependencyFailed"
+    html = page.get(f"/tasks/{failed.task_id}").text
+    assert "ValueError: no &lt;price&gt;" in html
+    events = page.get(f"/api/v1/events?task={slow.task_id}").get_json()["events"]
+    assert [event["state"] for event in events][:2] == ["canceled", "canceling"]
+    assert page.get("/api/v1/events").get_json()["gaps"] == []
+    app.extensions["gristmill_history"].close()
+    app.extensions["gristmill_board"].snapshot.close()
