@@ -78,8 +78,8 @@ class Seeder:
             )
         return ids
 
-    def history(self, tasks: int, workers: list[str], minutes: float) -> None:
-        """`tasks` tasks within the last minutes; the last few still wait or run."""
+    def history(self, tasks: int, workers: list[str], minutes: float) -> int:
+        """`tasks` tasks within the last minutes; the last few still run. Answers the number of changes."""
         begin = self.now - int(minutes * 60_000)
         number = 0
         last = 0
@@ -102,6 +102,7 @@ class Seeder:
                 )  # fmt: skip
             self.send(commands)
         self.send([("HSET", self.keys.counts(), "events", number)])
+        return number
 
     def _life(self, numbers: range, workers: list[str], tasks: int) -> Iterator[list[tuple[Any, ...]]]:
         """Three entries: submitted, assigned, ended."""
@@ -125,6 +126,7 @@ class Seeder:
             if at % 50 == 0:
                 ended.append((task, "failed", 1, worker, function, *figures, "ValueError: no price for 4711"))
             elif at % 77 == 0:
+                ended.append((task, "canceling", 1, worker, function))
                 ended.append((task, "canceled", 1, worker, function, 0, 0, 0, "no longer wanted"))
             else:
                 ended.append((task, "success", 1, worker, function, *figures))
@@ -188,16 +190,14 @@ def run(options: argparse.Namespace, address: str) -> None:
     """With a Redis that runs."""
     seeder = Seeder(address, options.seed)
     workers = seeder.workers(options.workers)
-    seeder.history(options.tasks, workers or ["mill-0|1|worker-0|r"], options.minutes)
+    number = seeder.history(options.tasks, workers or ["mill-0|1|worker-0|r"], options.minutes)
     settings = PageSettings.model_validate({"redis": address, "namespace": NAMESPACE})
     app = create_app(settings)
     client = app.test_client()
     history = app.extensions["gristmill_history"]
     cpu, start = time.process_time(), time.perf_counter()
-    while True:
+    while history.index.number < number:
         history.look()
-        if not history.behind and history.index.number:
-            break
     read = {
         "read_seconds": round(time.perf_counter() - start, 2), "cpu_seconds": round(time.process_time() - cpu, 2),
         "changes": history.index.number,

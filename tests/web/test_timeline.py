@@ -47,7 +47,7 @@ def test_a_bar_says_what_it_stands_for(page: FlaskClient, seeding: Seeding) -> N
         r'<rect fill="url\(#cross\)"',
         html,
     )
-    assert "The last 5 minutes of 1 workers: 1 succeeded, 1 failed, 0 canceled; 0 running now." in html
+    assert "The last 5 minutes of 1 worker: 1 succeeded, 1 failed, 0 canceled; 0 running now." in html
 
 
 def test_what_executes_is_drawn_up_to_now_and_what_is_queued_is_not(page: FlaskClient, seeding: Seeding) -> None:

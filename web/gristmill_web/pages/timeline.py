@@ -154,7 +154,8 @@ def summary(chart: Timeline, minutes: int) -> str:
     ended = {look: number for look, number in chart.attempts.items() if look != "running"}
     many = ", ".join(f"{ended.get(look, 0):,} {word}" for look, word in _WORDS.items())
     running = chart.attempts.get("running", 0)
-    return f"The last {minutes} minutes of {len(chart.rows):,} workers: {many}; {running:,} running now."
+    workers = "1 worker" if len(chart.rows) == 1 else f"these {len(chart.rows):,} workers"
+    return f"The last {minutes} minutes of {workers}: {many}; {running:,} running now."
 
 
 _WORDS = {"success": "succeeded", "failed": "failed", "canceled": "canceled"}
