@@ -118,7 +118,7 @@ class Seeder:
             for at, (task, _, function) in zip(numbers, chosen, strict=True)
         ]
         yield [(task, "running", 1, worker, function) for task, worker, function in chosen]
-        ended = []
+        ended: list[tuple[Any, ...]] = []
         for at, (task, worker, function) in zip(numbers, chosen, strict=True):
             if at >= tasks - 20:
                 continue
