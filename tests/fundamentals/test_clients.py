@@ -115,3 +115,22 @@ def test_a_forked_process_is_told_to_make_its_own_client(cluster: LocalCluster) 
 
         assert "make a new client" in said
         assert client.submit(abs, -1).result() == 1
+
+
+def test_a_notebook_shows_a_client_and_a_future(cluster: LocalCluster) -> None:
+    with Client(cluster, namespace="default") as client:
+        future = client.submit(abs, -1)
+        future.result()
+
+        assert f"<b>Client {client.client_id}</b>" in client._repr_html_()
+        assert "unfinished tasks" in client._repr_html_()
+        assert f"<b>Future {future.task_id}</b>" in future._repr_html_()
+        assert "finished" in future._repr_html_()
+        assert future.worker in future._repr_html_()
+    assert "(closed)" in client._repr_html_()
+
+
+def test_a_notebook_is_shown_text_and_no_markup() -> None:
+    from gristmill.client.notebook import table
+
+    assert "<script>" not in table("<script>", {"<script>": "<script>"})

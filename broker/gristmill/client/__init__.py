@@ -27,6 +27,8 @@ graph.py       graphs: tasks that are submitted together and use each other's va
 daskgraph.py   Dask's graphs
 nested.py      a task that waits for tasks gives its slot up
 lookout.py     why tasks wait, and how much the cluster can do
+notebook.py    what notebooks show
+shutdown.py    a client asks for everything to end
 callbacks.py   the thread that calls users' callbacks
 awaiting.py    `await future`
 gathering.py   the values of several futures

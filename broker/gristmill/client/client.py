@@ -412,6 +412,14 @@ class Client(Calls):
         state = "closed" if self.closed else f"{len(self._session.unfinished)} unfinished tasks"
         return f"<Client {self.client_id} {hide_password(self.address)} {self.namespace}: {state}>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from gristmill.client.notebook import table
+
+        unfinished = f"{len(self._session.unfinished):,}"
+        rows = {"cluster": hide_password(self.address), "namespace": self.namespace, "unfinished tasks": unfinished}
+        return table(f"Client {self.client_id}{' (closed)' if self.closed else ''}", rows)
+
 
 def _connect(address: str, namespace: str, settings: dict[str, Any]) -> Client:
     return Client(address, namespace=namespace, **settings)

@@ -12,7 +12,6 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gristmill.client import recovery
@@ -84,7 +83,7 @@ class Courier:
             pass
 
     def is_this_thread(self) -> bool:
-        """Whether the caller is the I/O thread itself, in a callback."""
+        """Whether the caller is the I/O thread itself: it must not wait for anything."""
         return threading.get_ident() == self._thread.ident
 
     def join(self, timeout: float) -> None:
@@ -98,19 +97,6 @@ class Courier:
         if write >= 0:
             os.close(write)
             os.close(self._wake_read)
-
-    def work_until(self, holds: Callable[[], bool], timeout: float | None) -> bool:
-        """Take turns until it holds (I/O thread only). Answers whether it does: not when the time is over, and not
-        when the session stops, for then no turn can bring it about.
-        """
-        session = self.session
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not holds():
-            left = BLOCK_MILLISECONDS / 1000 if deadline is None else deadline - time.monotonic()
-            if left <= 0 or session.stopping.is_set() or session.state is CLOSED:
-                return False
-            self._turn_safely(left)
-        return True
 
     # --- the thread ---------------------------------------------------------------------------------------
 

@@ -408,6 +408,18 @@ class Future(concurrent.futures.Future[Any]):
             text = "failed"
         return f"<Future {self.task_id or hex(id(self))} {text}>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from gristmill.client.notebook import table
+
+        rows = {"state": repr(self)[1:-1].rpartition(" ")[2]}
+        if self.waiting_for:
+            rows["it waits"] = self.waiting_for
+        if self.done() and self._row is not None:
+            profile = self.profiling_info()
+            rows |= {"took": f"{profile.duration_s:.3f} s", "worker": profile.worker, "attempt": str(profile.attempt)}
+        return table(f"Future {self.task_id}", rows)
+
     # --- cancelling ---------------------------------------------------------------------------------------
 
     def cancel(self, timeout: float | None = CANCEL_SECONDS) -> bool:

@@ -255,7 +255,7 @@ class Session:
 
     def _wait_for_room(self) -> None:
         if self.courier.is_this_thread():
-            return  # a callback: if it waited, nobody would make room
+            return  # if it waited, nobody would make room
         outbox = self.outbox
         with self.progress:
             while self.state is BUSY and (
@@ -317,8 +317,6 @@ class Session:
                 last = next((future for future in before if future._number < last._number), None)
             return last is None or (last._batch not in (0, ASKED) and self.acknowledged >= last._batch)
 
-        if self.courier.is_this_thread():  # a callback: nobody else would make progress
-            return self.courier.work_until(answered, timeout) or self.stopping.is_set() or self.state is CLOSED
         with self.progress:
             while not answered() and self.state is not CLOSED:
                 left = 1.0 if deadline is None else deadline - time.monotonic()
@@ -351,18 +349,11 @@ class Session:
         return bool(self.unfinished or self.watching.futures)
 
     def before_wait(self, future: Future, timeout: float | None) -> bool:
-        """A thread is about to wait for a future. If it is the I/O thread, in a callback, it works on instead, and
-        the answer is True: it must not wait any more then, for nobody else would settle the future. So it is inside a
-        task, which waits in its own way.
-        """
+        """A thread is about to wait for a future. Inside a task it waits in its own way, and the answer is True."""
         self.check_fork()
-        if not self.courier.is_this_thread():
-            if gristmill.client.waits is None:
-                return False
-            nested.wait_for(future, timeout)
-            return True
-        if not self.courier.work_until(future.done, timeout) and self.stopping.is_set():
-            self.inbox.end_all([future])
+        if gristmill.client.waits is None:
+            return False
+        nested.wait_for(future, timeout)
         return True
 
     def fetch(self, payload: LargeValue) -> bytearray:
