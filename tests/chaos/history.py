@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -184,10 +185,15 @@ def _resolution(
         return
     culprits = _ancestors(client, token)
     if row["error"] == "ValueError":
-        if not failing:
+        # What fails while it is being cancelled is not tried again.
+        gave_up = any("retries" in client.submits[one] for one in culprits & client.cancelled)
+        if not failing and not gave_up:
             yield f"law 2: {token} failed with ValueError ({row['text']}), and must not fail"
     elif row["error"] == "ProcessorDiedError":
-        if not any(start.pid in histories.killed_pids for one in culprits for start in histories.starts.get(one, ())):
+        pids = {start.pid for one in culprits for start in histories.starts.get(one, ())}
+        # It may have been killed before the task noted its start: the error names the process.
+        pids |= {int(number) for number in re.findall(r"\bpid (\d+)", row["text"])}
+        if not pids & histories.killed_pids:
             yield f"law 2: {token} failed because its processor died, and none of its was killed: {row['text']}"
     elif row["error"] == "WorkerDiedError":
         if not any(len(histories.starts.get(one, ())) >= MAX_DEATHS for one in culprits):

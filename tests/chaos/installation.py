@@ -50,6 +50,7 @@ class Installation:
         self.proxy = FaultProxy(self.server.socket)
         self.histories = Histories()
         self.programs: list[Program] = []
+        self._seen = (folder / "seen").open("w")
         self._lifeline = Lifeline()
         self._started = 0
         self._last_event = "0-0"
@@ -77,6 +78,7 @@ class Installation:
         self.proxy.__exit__()
         self.database.close()
         self.server.discard()
+        self._seen.close()
 
     # --- processes ------------------------------------------------------------------------------------------
 
@@ -146,9 +148,17 @@ class Installation:
         kind, body = words[-2:]
         if kind == b"outcomes":
             at_ms = int(reply.split(b"\r\n")[1].partition(b"-")[0])
-            for task, attempt, status, *_ in orjson.loads(body)["outcomes"]:
+            message = orjson.loads(body)
+            for task, attempt, status, *_ in message["outcomes"]:
+                self._write("outcome", at_ms, message["worker"], task, attempt, status)
                 if status != "retry":
                     self.histories.outcomes.setdefault((task, attempt), at_ms)
+        elif kind in (b"returned", b"confirms", b"held"):
+            self._write(kind.decode(), reply, body)
+
+    def _write(self, *words: object) -> None:
+        """For people who look for the cause: what was seen, in the folder."""
+        print(*words, file=self._seen, flush=True)
 
     def watch(self) -> None:
         """Read on in the events; they are trimmed some day."""
@@ -157,8 +167,10 @@ class Installation:
                 self._last_event = identity.decode()
                 at_ms = int(identity.partition(b"-")[0])
                 fields = dict(zip(flat[::2], flat[1::2], strict=True))
-                for task, state, attempt, *_ in orjson.loads(fields[b"changes"]):
+                workers = orjson.loads(fields[b"workers"])
+                for task, state, attempt, worker, *rest in orjson.loads(fields[b"changes"]):
                     self.histories.changes[task].append(Change(at_ms, state, attempt))
+                    self._write("change", at_ms, task, state, attempt, workers[worker] if worker >= 0 else "-", rest)
 
     def set_aside(self) -> list[str]:
         """What lies in the quarantine, and why."""

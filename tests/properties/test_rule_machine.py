@@ -455,7 +455,7 @@ def test_the_machine_knows_every_request_but_those_that_have_tests_of_their_own(
     walked |= {Request.OUTCOMES, Request.CONFIRMS, Request.RETURNED, Request.DRAIN, Request.LEAVE}
     walked |= {Request.SUSPENDED, Request.CLAIM}
     by_scripts = {Request.END_CLIENT, Request.END_WORKER, Request.RESOLVE, Request.DROP_USES}
-    of_people = {Request.CANCEL_CLIENT, Request.RETRY, Request.ORDER_WORKER, Request.PAUSE}
+    of_people = {Request.CANCEL_CLIENT, Request.RETRY, Request.ORDER_WORKER, Request.PAUSE, Request.SHUTDOWN}
     after_another_server = {Request.KNOWN, Request.HELD}
 
     assert set(Request) - walked - by_scripts - of_people - after_another_server == {

@@ -162,6 +162,23 @@ def test_what_the_faults_explain_breaks_no_law() -> None:
     assert broken_laws(histories) == []
 
 
+def test_what_fails_while_it_is_cancelled_is_not_tried_again_and_breaks_no_law() -> None:
+    histories = good()
+    histories.clients[0].submits["c"]["retries"] = 1
+    failed(histories, "c", "ValueError")
+
+    assert broken_laws(histories) == []
+
+
+def test_a_process_that_was_killed_before_its_task_noted_its_start_is_named_by_the_error() -> None:
+    histories = good()
+    done(histories, "a").update(how="error", error="ProcessorDiedError", text="killed; on host vm, pid 77")
+    assert broken_laws(histories) != []
+    histories.killed_pids = {77}
+
+    assert broken_laws(histories) == []
+
+
 def test_a_torn_last_line_of_a_killed_client_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "client3.history"
     submit = json.dumps({"kind": "submit", "token": "a", "expect": "value", "value": 1, "needs": []})

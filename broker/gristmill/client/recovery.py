@@ -32,6 +32,8 @@ NO_SCHEDULER_SECONDS = 3.0
 """After this time without an answer the log says that no scheduler runs."""
 REPEAT_SECONDS = 10.0
 """A registration without an answer is sent again this often: Redis may have lost it."""
+PASSING = frozenset({"LOADING", "BUSY", "MASTERDOWN", "READONLY"})
+"""Codes of refusals that end by themselves while a server starts, or another takes its place."""
 QUIET_SECONDS = 5.0
 """A recovery sooner than this after the last one waits longer and longer."""
 
@@ -60,8 +62,10 @@ def establish(session: Session, timeout: float) -> None:
             return _register(session, deadline)
         except _Ended as ended:
             raise ClientClosedError(f"the client was refused: {ended}") from None
-        except ConnectionLostError:
-            # Lost while it registered: asking again is harmless, and there may be time for it.
+        except (ConnectionLostError, ReplyError) as error:
+            # Redis went, or came back, while the client registered: asking again is harmless, if there is time for it.
+            if isinstance(error, ReplyError) and error.code not in PASSING:
+                raise
             failures += 1
             if time.monotonic() + backoff(failures) > deadline:
                 raise
