@@ -69,6 +69,18 @@ def test_exactly_one_reply_is_lost_and_its_command_is_applied(proxy: FaultProxy,
     second.close()
 
 
+def test_exactly_one_command_is_refused_and_never_reaches_redis(proxy: FaultProxy, database: Database) -> None:
+    connection = connected(proxy.address)
+    refused = proxy.refuse(lambda command: command.name == b"INCR", b"LOADING the dataset")
+    connection.send(pack(("SET", "a", 1)), INCREMENT, INCREMENT)
+
+    assert connection.read() == b"OK"
+    assert str(connection.read()) == "LOADING the dataset"
+    assert connection.read() == 1
+    assert refused.is_set()
+    connection.close()
+
+
 def test_a_cut_before_a_command_keeps_it_from_redis(proxy: FaultProxy, database: Database) -> None:
     connection = connected(proxy.address)
     proxy.on_command = lambda command: Verdict(Fault.CUT_BEFORE) if command.words[1:] == [b"n"] else PASS

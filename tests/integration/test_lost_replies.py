@@ -38,6 +38,18 @@ def test_a_client_whose_registration_is_interrupted_registers_within_its_time(
         assert client.submit(abs, -3).result(timeout=30) == 3
 
 
+def test_a_client_that_registers_while_redis_loads_its_data_waits_for_it(
+    proxy: FaultProxy, start_cluster: Starter
+) -> None:
+    cluster = start_cluster(workers=1)
+    loading = proxy.refuse(
+        lambda command: command.name == b"XADD" and command.pid == OWN, b"LOADING Redis is loading the dataset"
+    )
+    with Client(proxy.address, namespace=cluster.namespace, connect_timeout=30) as client:
+        assert loading.is_set()
+        assert client.submit(abs, -3).result(timeout=30) == 3
+
+
 @pytest.mark.parametrize("name", [b"XADD", b"XREAD"])
 def test_a_client_that_loses_a_reply_has_every_task_run_once(
     proxy: FaultProxy, start_cluster: Starter, tmp_path: Path, name: bytes

@@ -81,9 +81,10 @@ class Command(NamedTuple):
 
 
 class Fault(Enum):
-    """What happens to a command. After each but PASS the connection is cut."""
+    """What happens to a command. After each but PASS and REFUSE the connection is cut."""
 
     PASS = "pass"
+    REFUSE = "refuse: Redis never sees it, and an error is the reply"
     CUT_BEFORE = "cut before: Redis never sees it"
     LOSE_REPLY = "lose the reply: Redis has applied it, nobody hears of it"
     CUT_AFTER = "cut after: the reply has arrived, what was sent behind it has not"
@@ -94,6 +95,8 @@ class Verdict(NamedTuple):
 
     fault: Fault
     then: Callable[[], None] | None = None
+    error: bytes = b""
+    """What a refusal says, such as `LOADING the dataset`."""
 
 
 PASS = Verdict(Fault.PASS)
@@ -165,12 +168,17 @@ class _Link:
         if self.silent:
             return True
         verdict = self.proxy._judge(self.pid, frame)
-        if self.proxy.on_reply and verdict.fault is not Fault.CUT_BEFORE:
+        if self.proxy.on_reply and verdict.fault not in (Fault.CUT_BEFORE, Fault.REFUSE):
             self._asked.append(Command(words_of(frame), self.pid, self.proxy.counts[self.pid]))
         if verdict.fault is Fault.PASS:
             self._forward(frame)
             return True
         await self._all_answered()
+        if verdict.fault is Fault.REFUSE:
+            self.writer.write(b"-%b\r\n" % verdict.error)
+            if verdict.then:
+                verdict.then()
+            return True
         if verdict.fault is not Fault.CUT_BEFORE:
             self._verdict = verdict
             self._forward(frame)
@@ -244,7 +252,7 @@ class FaultProxy:
         self.counts: Counter[int] = Counter()
         """Commands by the process that sent them."""
         self.failure: BaseException | None = None
-        self._losing: list[tuple[Callable[[Command], bool], threading.Event]] = []
+        self._once: list[tuple[Callable[[Command], bool], Verdict]] = []
         self._links: set[_Link] = set()
         self._folder = Path(tempfile.mkdtemp(prefix="gmtest-proxy-"))
         self._loop = asyncio.new_event_loop()
@@ -266,8 +274,15 @@ class FaultProxy:
 
     def lose_reply(self, which: Callable[[Command], bool]) -> threading.Event:
         """Lose the reply to the next command of which this is true, that one only; the event says that it happened."""
+        return self._strike_once(which, Fault.LOSE_REPLY)
+
+    def refuse(self, which: Callable[[Command], bool], error: bytes) -> threading.Event:
+        """Refuse the next command of which this is true, that one only; the event says that it happened."""
+        return self._strike_once(which, Fault.REFUSE, error)
+
+    def _strike_once(self, which: Callable[[Command], bool], fault: Fault, error: bytes = b"") -> threading.Event:
         happened = threading.Event()
-        self._losing.append((which, happened))
+        self._once.append((which, Verdict(fault, happened.set, error)))
         return happened
 
     def cut(self, pid: int = 0) -> None:
@@ -351,11 +366,11 @@ class FaultProxy:
 
     def _judge(self, pid: int, frame: bytes) -> Verdict:
         self.counts[pid] += 1
-        if self.on_command is None and not self._losing:
+        if self.on_command is None and not self._once:
             return PASS
         command = Command(words_of(frame), pid, self.counts[pid])
-        for index, (which, happened) in enumerate(self._losing):
+        for index, (which, verdict) in enumerate(self._once):
             if which(command):
-                del self._losing[index]
-                return Verdict(Fault.LOSE_REPLY, happened.set)
+                del self._once[index]
+                return verdict
         return self.on_command(command) if self.on_command else PASS
