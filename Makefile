@@ -26,7 +26,8 @@ $(INSTALLED): pyproject.toml
 demo: $(INSTALLED) ## See it work: the main job on real input, with an embedded Redis
 	@$(BIN)/gristmill demo $(ARGS)
 
-test: $(INSTALLED) ## Run all tests
+test: $(INSTALLED) ## Run all tests; Debian's chromium is installed for those of the page where it may be
+	@.ci/chromium >/dev/null || true
 	$(BIN)/pytest $(PYTEST_OPTIONS) $(ARGS)
 
 check: static bench-guard test ## The whole gate: everything in `static`, what a task costs, then the tests

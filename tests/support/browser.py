@@ -28,7 +28,7 @@ from support.server import die_with_parent
 from support.waiting import wait_until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 100.0
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
     "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--mute-audio",
