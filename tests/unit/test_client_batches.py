@@ -109,7 +109,7 @@ def test_options_travel_only_where_they_differ() -> None:
     assert task_options(priority=0, retries=0, capabilities={}) is None
     options = task_options(
         priority=-5, capabilities=["gpu"], retries=3, retry_delay=0.5, retry_on=(OSError, ValueError), timeout=2,
-        max_deaths=1,
+        max_deaths=1, tags=["nightly"],
     )  # fmt: skip
     assert options == {
         "priority": -5,
@@ -117,6 +117,7 @@ def test_options_travel_only_where_they_differ() -> None:
         "retries": 3,
         "retry_delay_ms": 500,
         "max_deaths": 1,
+        "about": {"tags": ["nightly"]},
         "run": {"timeout_ms": 2000, "retry_on": ["builtins.OSError", "builtins.ValueError"]},
     }
     TaskOptions.model_validate(options)
@@ -140,6 +141,9 @@ def test_a_lane_has_all_names_in_order_the_python_among_them() -> None:
         ({"retry_delay": math.inf}, "expected retry_delay to be a finite number of seconds, at least 0; got inf; give"),
         ({"retry_delay": -1}, "expected retry_delay"),
         ({"max_deaths": 0}, "expected max_deaths"),
+        ({"tags": ["x" * 41]}, "expected at most 5 tags of 1 to 40 characters"),
+        ({"tags": [""]}, "expected at most 5 tags"),
+        ({"tags": list("abcdef")}, "expected at most 5 tags"),
         ({"capabilities": ["a,b"]}, "expected capability names"),
         ({"capabilities": [""]}, "expected capability names"),
     ],

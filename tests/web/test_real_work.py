@@ -32,7 +32,7 @@ def test_what_a_cluster_did_is_on_the_pages(start_cluster: Callable[..., LocalCl
         return rows
 
     with Client(cluster) as client:
-        assert client.submit(tasks.add, 1, 2).result() == 3
+        assert client.options(tags=["nightly"]).submit(tasks.add, 1, 2).result() == 3
         failed = client.options(retries=1).submit(fail_late, "no <price>")
         after = client.submit(tasks.add, failed, 1)
         assert isinstance(after.exception(), ValueError)
@@ -46,7 +46,7 @@ def test_what_a_cluster_did_is_on_the_pages(start_cluster: Callable[..., LocalCl
         wait_until(lambda: found("state=canceled"), "the cancel is in the history")
 
     wait_until(lambda: len(found("")) == 4, "all tasks are in the history")
-    (one,) = found("state=success")
+    (one,) = found("state=success&tag=nightly")
     assert one["function"].endswith("add")
     assert one["duration_us"] > 0
     assert one["memory"] > 1 << 20

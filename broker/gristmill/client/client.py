@@ -103,6 +103,7 @@ class Calls(ManyCalls):
             max_deaths      how many workers may die while executing it (3)
             keep            seconds for which the outcome is kept for whoever knows the task's id (`Future.from_id`);
                             such a task is detached: it outlives its client, and `submit` returns when Redis has it
+            tags            words for people, by which the status page finds the tasks
             reserialize     look at the whole of large arguments, which may have changed in part (see `submit`)
 
         Raises ValueError or TypeError for an option that cannot be meant.

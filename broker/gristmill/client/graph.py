@@ -171,7 +171,7 @@ def submit(
             _check(key, node, called, args)
         number = next(session.numbers)
         graph_id = graph_id or f"{session.client_id}.g{number}"
-        about = {"graph": graph_id, "key": str(key)[:KEY_CHARACTERS], "size": size}
+        about = {**base.get("about", {}), "graph": graph_id, "key": str(key)[:KEY_CHARACTERS], "size": size}
         future = Future(session, number, called, {**base, "about": about})
         _serialise(session, future, key, called, args)
         future._graph = graph

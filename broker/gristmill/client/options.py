@@ -16,6 +16,9 @@ from gristmill.protocol.payloads import qualified_name
 LONGEST_MILLISECONDS = 100_000_000_000
 """Three years: what is longer is cut to this."""
 _CAPABILITY = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
+TAG_CHARACTERS = 40
+MOST_TAGS = 5
+"""They travel with every task, 2 KB at most with what else is said about it."""
 
 
 def python_tag() -> str:
@@ -46,6 +49,7 @@ def task_options(
     timeout: float | None = None,
     max_deaths: int | None = None,
     keep: float | None = None,
+    tags: Iterable[str] = (),
     reserialize: bool = False,
 ) -> dict[str, Any] | None:
     """The options as they travel; None when nothing differs. Raises ValueError or TypeError saying what is wrong."""
@@ -63,6 +67,8 @@ def task_options(
         options["max_deaths"] = _whole("max_deaths", max_deaths, 1, 1_000_000_000)
     if keep is not None:
         options["keep_ms"] = _milliseconds("keep", keep, least=1)
+    if words := _tags(tags):
+        options["about"] = {"tags": words}
     if timeout is not None:
         run["timeout_ms"] = _milliseconds("timeout", timeout, least=1)
     if retry_on is not None:
@@ -84,6 +90,16 @@ def check_names(options: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(name, known, 1)
             meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise TypeError(f"expected an option of tasks; got {name!r}; {meant}")
+
+
+def _tags(tags: Iterable[str]) -> list[str]:
+    words = [tags] if isinstance(tags, str) else list(tags)
+    short = all(isinstance(word, str) and 0 < len(word) <= TAG_CHARACTERS for word in words)
+    if not short or len(words) > MOST_TAGS:
+        raise ValueError(
+            f"expected at most {MOST_TAGS} tags of 1 to {TAG_CHARACTERS} characters; got {words!r}; shorten them"
+        )
+    return words
 
 
 def _whole(name: str, value: int, least: int, most: int) -> int:

@@ -113,7 +113,7 @@ class TaskOptions(BaseModel):
     run: dict[str, Any] = {}
     """Handed to the processor as it is: `timeout_ms`, `retry_on`, `chunk` (the number of its items), ..."""
     about: dict[str, Any] = {}
-    """For people only, at most 1 KB: `graph` (an id), `key` (the node's name in it), `tags` (a list of words). It goes
+    """For people only, at most 2 KB: `graph` (an id), `key` (the node's name in it), `tags` (a list of words). It goes
     into `events` and nowhere else."""
 
 

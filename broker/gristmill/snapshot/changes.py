@@ -12,7 +12,7 @@ from gristmill.snapshot.reading import LONGEST_NAME, LONGEST_TEXT, number, pairs
 _COLUMNS = len(CHANGE_COLUMNS)
 _PADDING = [[None] * (_COLUMNS - length) for length in range(_COLUMNS + 1)]
 _LARGEST = 1 << 62
-LONGEST_ABOUT = 4096
+LONGEST_ABOUT = 8192
 
 
 class ChangeRow(NamedTuple):

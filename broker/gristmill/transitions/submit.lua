@@ -9,7 +9,7 @@
 -- @include lane
 -- @include needs
 local MOST_ROWS, MOST_OBJECTS = 1000, 500
-local MOST_ABOUT, NEEDS_TOLD = 1024, 100
+local MOST_ABOUT, NEEDS_TOLD = 2048, 100
 local message, word = decode()
 if not message then return word end
 -- What is not accepted frees the object that carried its call: it belongs to that task alone, and would lie there for
