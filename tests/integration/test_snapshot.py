@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+import gristmill.transitions
 from gristmill.errors import ConnectionLostError
 from gristmill.protocol.keys import Keys
 from gristmill.snapshot import SHOWN_STATES, WORKER_SORTS, Snapshot
+from gristmill.snapshot.health import FINDINGS
 from gristmill.snapshot.reading import Command, Reader
 from support.database import Database
 from support.seeding import Seeding
@@ -56,6 +60,15 @@ def test_an_empty_namespace_has_zeros_and_no_rows(snapshot: Snapshot) -> None:
     assert (seen.workers.rows, seen.schedulers, seen.lanes) == ((), (), ())
     assert seen.intake.open
     assert {"no-scheduler"} == codes(snapshot)
+
+
+def test_every_finding_of_housekeeping_is_read() -> None:
+    scripts = Path(gristmill.transitions.__file__).parent.rglob("*.lua")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in scripts)
+
+    counted = set(re.findall(r"repaired\('(\w+)'", text)) | set(re.findall(r"'repaired:(\w+)'", text))
+    assert counted
+    assert counted <= set(FINDINGS)
 
 
 def test_counts_come_per_state_kind_and_refusal(snapshot: Snapshot, seeding: Seeding) -> None:

@@ -127,7 +127,7 @@ def test_the_dashboard_and_the_alerts_use_what_there_is(page: FlaskClient, seedi
     seeding.worker("mill-1|100|w1|aaaa")
     seeding.scheduler("s1")
     seeding.lane("gpu,python3.11", waiting=2)
-    seeding.count(refused__success__TaskCancel=2)
+    seeding.count(refused__success__TaskCancel=2, repaired__entry=1)
     there = {re.sub(r"\{.*", "", name) for name in samples(page)}
 
     dashboard = (DEPLOY / "grafana-dashboard.json").read_text()

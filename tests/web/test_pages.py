@@ -85,12 +85,13 @@ def test_objects_are_shown_by_size(page: FlaskClient, database: Database, keys: 
 def test_schedulers_show_requests_by_kind_and_what_was_refused(page: FlaskClient, seeding: Seeding) -> None:
     seeding.scheduler("s1")
     seeding.scheduler("s2", requests='{"cancel":7}')
-    seeding.count(refused__success__TaskCancel=2)
+    seeding.count(refused__success__TaskCancel=2, repaired__entry_gone=3)
 
     text = words(page.get("/schedulers").text)
 
     assert re.search(r"s1 .* 5,000", text)
     assert "success:TaskCancel 2" in text
+    assert "entry_gone 3" in text
     assert page.get("/api/v1/schedulers").get_json()["refused"] == {"success:TaskCancel": 2}
 
 

@@ -36,15 +36,24 @@ _REFUSABLE = [
 ]  # fmt: skip
 
 
+FINDINGS = (
+    "count", "dependencies", "dependency_gone", "entry", "entry_gone", "finished", "holder", "inbox", "leftover",
+    "load", "not_held", "nowhere", "object", "pending", "record", "record_gone", "unlisted", "worker_gone",
+)  # fmt: skip
+"""What housekeeping may find, as its scripts count it."""
+
+
 def read_counts(keys: Keys) -> Reading[Counts]:
     """Tasks per state, requests per kind, and what the state table refused."""
     kinds = [kind.value for kind in Request]
     fields = [f"state:{state}" for state in SHOWN_STATES]
     fields += [f"requests:{kind}" for kind in kinds]
     fields += [f"refused:{state.value}:{event.value}" for state, event in _REFUSABLE]
+    first = len(fields)
+    fields += [f"repaired:{what}" for what in FINDINGS]
     (replies,) = yield [("HMGET", keys.counts(), "events", *fields)]
     changes, *values = (number(value) for value in sure(replies))
-    refused = values[len(SHOWN_STATES) + len(kinds) :]
+    refused = values[len(SHOWN_STATES) + len(kinds) : first]
     return Counts(
         states=dict(zip(SHOWN_STATES, values, strict=False)),
         requests=dict(zip(kinds, values[len(SHOWN_STATES) :], strict=False)),
@@ -54,6 +63,7 @@ def read_counts(keys: Keys) -> Reading[Counts]:
             if times
         },
         changes=changes,
+        repaired={what: times for what, times in zip(FINDINGS, values[first:], strict=True) if times},
     )
 
 

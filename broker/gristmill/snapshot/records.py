@@ -5,7 +5,7 @@ Times are milliseconds of Redis's clock unless the name says otherwise.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gristmill.protocol.states import ACTIVE, TERMINAL, State
@@ -25,6 +25,8 @@ class Counts:
     """`<state>:<event>` to how often the table refused it; only those above zero."""
     changes: int
     """The running number of changes."""
+    repaired: dict[str, int] = field(default_factory=dict)
+    """What housekeeping has found and put right, to how often; only those above zero, and there should be none."""
 
     @property
     def active(self) -> int:

@@ -35,7 +35,12 @@ def show(request: Request) -> Shown:
     part = paged(clients, query.page, CLIENTS_A_PAGE)
     return Shown(
         values={"part": part, "known": look.value is not None},
-        plain={"page": part.page, "pages": part.pages, "clients": [asdict(client) for client in part.rows]},
+        plain={
+            "total": part.total,
+            "page": part.page,
+            "pages": part.pages,
+            "clients": [asdict(client) for client in part.rows],
+        },
         query=query,
         problem=look.problem,
     )

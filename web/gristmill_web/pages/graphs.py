@@ -33,7 +33,7 @@ def show(request: Request) -> Shown:
     graphs = look.value or []
     return Shown(
         values={"graphs": graphs, "states": STATES},
-        plain={"graphs": [{**row._asdict(), "nodes": row.nodes} for row in graphs]},
+        plain={"total": len(graphs), "graphs": [{**row._asdict(), "nodes": row.nodes} for row in graphs]},
         query=query,
         now=history.clock,
         problem=history.problem or look.problem,

@@ -59,6 +59,8 @@ def _of_pulse(pulse: Pulse) -> Iterator[str]:
     refused = [({"state": key.partition(":")[0], "event": key.partition(":")[2]}, float(count))
                for key, count in counts.refused.items()]  # fmt: skip
     yield from _family("transitions_refused_total", "counter", "What the state table has refused.", refused)
+    repaired = [({"what": what}, float(count)) for what, count in counts.repaired.items()]
+    yield from _family("repaired_total", "counter", "What housekeeping has found and put right.", repaired)
     backlog = [({"stream": name}, float(waiting)) for name, waiting in pulse.backlog.items()]
     yield from _family("requests_waiting", "gauge", "Requests that wait to be applied.", backlog)
     yield from _one("changes_total", "counter", "Changes of tasks, ever.", counts.changes)

@@ -22,6 +22,7 @@ def show(request: Request) -> Shown:
             "backlog": beat.backlog if beat else None,
             "requests": beat.counts.requests if beat else None,
             "refused": beat.counts.refused if beat else None,
+            "repaired": beat.counts.repaired if beat else None,
         },
         query=query,
         now=beat.now if beat else 0,
