@@ -461,5 +461,6 @@ def test_the_machine_knows_every_request_but_those_that_have_tests_of_their_own(
     assert set(Request) - walked - by_scripts - of_people - after_another_server == {
         Request.RELEASE,
         Request.CLIENT_BEAT,
+        Request.WATCH,
         Request.DEPEND,
     }
