@@ -41,7 +41,7 @@ BROAD = (
 """They ask all scripts the same questions, so they notice most of what a script's own tests do not ask."""
 SLOW = TESTS / "properties" / "test_rule_machine.py"
 PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
-HANG_SECONDS = 240
+HANG_SECONDS = 1200
 """A loop without its guard may never end: then the mutant is noticed, too."""
 TEST_SECONDS = 200
 

@@ -9,6 +9,8 @@ _NOTHING = "It says plainly what comes out anyway: what is not there has no fiel
 EXEMPT: dict[tuple[str, str, str], str] = {
     ("include/cancel_task.lua", "not to", "false"): _TABLE,
     ("end_worker.lua", "not to", "false"): _TABLE,
+    ("result.lua", "not to", "false"): _TABLE,
+    ("result.lua", "worker", "true"): _WORK,
     ("end_worker.lua", "not seen[found[1]]", "true"): _WORK,
     ("include/accept.lua", "batch <= 0", "false"): _WORK,
     ("include/accept.lua", "groups.err", "false"): _NOTHING,

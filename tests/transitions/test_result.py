@@ -562,3 +562,22 @@ def test_a_batch_far_beyond_the_limit_is_applied_or_refused_whole(driver: Driver
 
     word = worker.send_outcomes(*rows)
     assert (word, driver.state(client.task(1))) in (("applied", ""), ("malformed", "running"))
+
+
+def test_more_than_a_thousand_outcomes_are_refused(driver: Driver) -> None:
+    worker = driver.worker(1)
+    rows = [worker.row(f"abcdefghij.{number:07d}", attempt=1) for number in range(1001)]
+
+    assert worker.send_outcomes(*rows) == "malformed"
+    assert worker.send_outcomes(*rows[:1000]) == "applied"
+
+
+@pytest.mark.parametrize("columns", [7, 8])
+def test_a_success_has_no_error_in_its_story(driver: Driver, columns: int) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    worker.send_outcomes(worker.row(client.task(1))[:columns])
+    (ended,) = [row for row in driver.events() if row[1] == "success"]
+
+    assert [column for column in ended[5:] if isinstance(column, str)] == []
