@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gristmill.client.client import Client
     from gristmill.client.future import Future, Profile
     from gristmill.client.gathering import gather
+    from gristmill.client.printing import OutputLine
     from gristmill.client.references import ObjectReference
     from gristmill.client.serializing import Serializer
     from gristmill.cluster import LocalCluster
@@ -69,6 +70,7 @@ __all__ = [
     "MessageError",
     "MissingObjectError",
     "ObjectReference",
+    "OutputLine",
     "ProcessorDiedError",
     "Profile",
     "ProtectedError",
@@ -98,6 +100,7 @@ _HOMES = {
     "Client": "gristmill.client.client",
     "Future": "gristmill.client.future",
     "ObjectReference": "gristmill.client.references",
+    "OutputLine": "gristmill.client.printing",
     "Profile": "gristmill.client.future",
     "Serializer": "gristmill.client.serializing",
     "LocalCluster": "gristmill.cluster",

@@ -47,7 +47,7 @@ class TestWhatTasksReturn:
         assert row.attempt == 1
         assert row.error is None
         assert row.duration_us >= 0
-        assert row.memory_peak_bytes > 1_000_000
+        assert 0 <= row.memory_peak_bytes < 50_000_000
 
     def test_every_one_of_many_short_tasks_has_exactly_one_outcome(self, hand: ByHand) -> None:
         given = hand.assign_together([(tasks.double, number) for number in range(500)])

@@ -63,6 +63,7 @@ EXAMPLES: dict[Request, Message] = {
     Request.SHUTDOWN: messages.ShutdownMessage(client="abc"),
     Request.RELEASE: messages.ReleaseMessage(client="Ab12cd34Ef", objects=["Ab12cd34Ef.f1-1"]),
     Request.DISCONNECT: messages.DisconnectMessage(client="Ab12cd34Ef", after=9),
+    Request.OUTPUT: messages.OutputMessage(task="Ab12cd34Ef.0000001", lines=[("out", "text")], dropped=3),
     Request.WATCH: messages.WatchMessage(client="Ab12cd34Ef", task="Ef34Gh56Ij.0000001"),
     Request.WORKER: WorkerMessage(
         worker="h|1|w|x", name="w", host="h", pid=1, python="3.11", release="0.1", concurrency=2

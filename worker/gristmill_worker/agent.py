@@ -41,6 +41,7 @@ from gristmill_worker.board import (
     clock_ns,
     server_word,
 )
+from gristmill_worker.capture import send_captured
 from gristmill_worker.control import ControlReader
 from gristmill_worker.departed import Departed
 from gristmill_worker.execution import Place
@@ -356,6 +357,7 @@ class Agent:
             return
         worker = self._worker
         times = [worker.watch.look(processor, now) for processor in worker.processors.alive]
+        times += [send_captured(processor, worker.reports, now) for processor in worker.processors.alive]
         worker.orders.look(worker.processors.alive)
         if worker.orders.waiting:
             times.append(now + STOPPING_NS)

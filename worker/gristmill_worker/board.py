@@ -184,6 +184,15 @@ class ProcessorBoard(_Memory):
         self._rows_end = 0
         self._taken = _TAKEN
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock: for what the agent does too."""
+        fcntl.lockf(self.descriptor, fcntl.LOCK_EX, 1)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1)
+
     def hold(self, rows: Sequence[bytes]) -> None:
         """The batch that was just read (texts of `row_text`); what the former one had is finished or taken."""
         text = b",".join(rows)

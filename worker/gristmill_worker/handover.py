@@ -35,6 +35,10 @@ class Handover(NamedTuple):
     """Descriptor of the file for the Python stack of a crash."""
     bell: int
     """Descriptor: a byte ends the standing by."""
+    out: int = -1
+    """Descriptor of the file for the standard output of tasks whose client wants to see it."""
+    error: int = -1
+    """The same for standard error."""
     objects: str = ""
     """The folder for files of large objects, which the first who needs it makes."""
     object_cache_bytes: int = 0
@@ -86,6 +90,14 @@ def take_handover() -> Handover:
     handover = Handover(
         **orjson.loads(text), address=os.environ[ADDRESS_VARIABLE], namespace=os.environ[NAMESPACE_VARIABLE]
     )
-    for descriptor in (handover.board, handover.wake, handover.leash, handover.stack, handover.bell):
+    for descriptor in (
+        handover.board,
+        handover.wake,
+        handover.leash,
+        handover.stack,
+        handover.bell,
+        handover.out,
+        handover.error,
+    ):
         os.set_inheritable(descriptor, False)
     return handover

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import orjson
+
 from gristmill.errors import ConnectionLostError
 from gristmill.protocol import kinds
 from gristmill.protocol.buffers import Buffer
@@ -166,6 +168,12 @@ class Link:
         """A task that was stopped in order to end one below it on the stack runs elsewhere, or nowhere."""
         body = b'{"version":%d,"worker":"%b","tasks":[["%b",%b]]}' % (kinds.VERSION, self._worker, task, attempt)
         command = pack(("XADD", self._results, "*", "returned", body))
+        self._insist(lambda: self._request(command))
+
+    def send_output(self, task: str, lines: list[tuple[str, str]], dropped: int) -> None:
+        """Send what a task has printed; returns when Redis has it, so that its outcome comes behind it."""
+        body = orjson.dumps({"version": kinds.VERSION, "task": task, "lines": lines, "dropped": dropped})
+        command = pack(("XADD", self._results, "*", kinds.Request.OUTPUT.value, body))
         self._insist(lambda: self._request(command))
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import fcntl
 import io
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -58,7 +59,7 @@ class Lines(io.RawIOBase):
             self._put([line])
 
     def _put(self, lines: list[bytes]) -> None:
-        mark = b"task %b: " % self.task
+        mark = b"task %b: " % self.task if self.task else b""
         pieces = [
             b"%b%b\n" % (mark, line[begin : begin + LINE_BYTES])
             for line in lines
@@ -97,6 +98,23 @@ class Output:
         """What is printed from now on belongs to this task."""
         self._out.task = self._error.task = task
 
+    def begin_capture(self, out: int, error: int) -> None:
+        """What the task prints, by whatever way, goes into these files, unmarked; what it logs too."""
+        self._out.task = self._error.task = b""
+        os.dup2(out, 1, inheritable=True)
+        os.dup2(error, 2, inheritable=True)
+        self._handler = logging.StreamHandler(self._stderr)
+        self._handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
+        logging.getLogger().addHandler(self._handler)
+
+    def end_capture(self) -> None:
+        """The task has ended: all that it printed is in the files."""
+        logging.getLogger().removeHandler(self._handler)
+        self.end()
+        _flush_c_streams()
+        os.dup2(self._log, 1, inheritable=True)
+        os.dup2(self._log, 2, inheritable=True)
+
     def interlude(self, task: bytes) -> tuple[Any, ...]:
         """Another task runs while this one waits; answers what `resume` puts back."""
         before = (self._out.task, sys.stdin, sys.stdout, sys.stderr)
@@ -129,6 +147,13 @@ class Output:
             if _identity(number) != self._identities[number]:
                 os.dup2(source, number, inheritable=True)
                 self._identities[number] = _identity(number)
+
+
+def _flush_c_streams() -> None:
+    """What C code has printed may lie in its buffers."""
+    import ctypes
+
+    ctypes.CDLL(None).fflush(None)
 
 
 def _text(lines: Lines) -> io.TextIOWrapper:

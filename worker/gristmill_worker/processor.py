@@ -10,7 +10,6 @@ import gc
 import importlib
 import logging
 import os
-import resource
 import sys
 import threading
 import time
@@ -44,6 +43,7 @@ from gristmill_worker.board import (
     clock_ns,
     row_text,
 )
+from gristmill_worker.capture import Capture
 from gristmill_worker.chunks import execute_chunk
 from gristmill_worker.execution import SUCCESS, Outcome, Place, execute, failure
 from gristmill_worker.files import ObjectFiles
@@ -51,6 +51,7 @@ from gristmill_worker.functions import Function, Functions, MeanDuration
 from gristmill_worker.handover import Handover, take_handover
 from gristmill_worker.interrupts import Interrupts
 from gristmill_worker.link import Entry, GroupLostError, Link
+from gristmill_worker.memory import MemoryPeak
 from gristmill_worker.output import Output
 from gristmill_worker.pauses import Pauses, frames_for_one_more
 from gristmill_worker.stack import ProcessorStack
@@ -75,8 +76,8 @@ NAME_CHARACTERS = 100
 RUN_BYTES = 1000
 ENDING_SECONDS = 2.0
 """How long a processor that has ended its work may take to end."""
-_PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
-"""`ru_maxrss` is in KiB, on macOS in bytes."""
+_OUTPUT = b'"output":true'
+_PROFILED, _NOT_PROFILED = b'"profiling":true', b'"profiling":false'
 
 
 class Processor:
@@ -99,7 +100,11 @@ class Processor:
         self._names: dict[bytes, bytes] = {}
         self._count = 1
         self._duration = MeanDuration()
+        self._memory = MemoryPeak()
+        self._capture = Capture(handover.out, handover.error)
+        self._writers: tuple[int, int] | None = None
         self._peak = 0
+        """Bytes by which the last task raised memory; 0 of one that was not measured."""
         self._flush_bytes = FLUSH_BYTES
         """More bytes of outcomes than these are sent before the next task starts."""
         self._aftermath = Aftermath()
@@ -192,7 +197,8 @@ class Processor:
             if board.taken(index):
                 continue
             function = self._functions.get(fields[b"function"])
-            if not _is_short(function) or board.unsent_bytes() > self._flush_bytes:
+            short = _is_short(function)
+            if not short or board.unsent_bytes() > self._flush_bytes:
                 self._link.flush()
             now = clock_ns()
             if now > words[FRESH_UNTIL]:
@@ -204,9 +210,17 @@ class Processor:
                 continue
             output.begin(fields[b"task"])
             client.current = (fields[b"task"].decode(), int(fields[b"attempt"]))
+            measured = not short or b"options" in fields
+            captures = False
+            if measured:
+                measured = self._measures(fields, short)
+                captures = self._captures(fields)
             cpu = time.process_time_ns()
             outcome = self._run(function, fields, start)
             cpu = time.process_time_ns() - cpu
+            self._peak = self._memory.end() if measured else 0
+            if captures:
+                self._send_captured(fields)
             duration = clock_ns() - now
             if aftermath.due:
                 if aftermath.forked:
@@ -239,15 +253,40 @@ class Processor:
         if function is not None:
             function.duration.add(duration)
         self._duration.add(duration)
-        if duration > SHORT_NS or not self._peak:
-            self._peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _PEAK_UNIT
+
+    def _captures(self, fields: dict[bytes, bytes]) -> bool:
+        """Begin to capture what the task prints, when its client wants to see it."""
+        if _OUTPUT not in fields.get(b"options", b""):
+            return False
+        if self._writers is None:
+            self._writers = self._capture.open_to_write()
+        if self._writers is None:
+            return False
+        self._output.begin_capture(*self._writers)
+        return True
+
+    def _send_captured(self, fields: dict[bytes, bytes]) -> None:
+        """The task has ended: send what the agent has not sent of what it has printed."""
+        self._output.end_capture()
+        with self.board.locked():
+            taken = self._capture.take(whole=True)
+        if taken.lines or taken.dropped:
+            self._link.send_output(fields[b"task"].decode(), taken.lines, taken.dropped)
+
+    def _measures(self, fields: dict[bytes, bytes], short: bool) -> bool:
+        """Begin to measure memory, unless the task is short; `options(profiling=...)` has the last word."""
+        options = fields.get(b"options", b"")
+        if _NOT_PROFILED in options or (short and _PROFILED not in options):
+            return False
+        self._memory.begin()
+        return True
 
     def _finish(self, fields: dict[bytes, bytes], outcome: Outcome, duration: int, cpu: int) -> None:
         """Put the outcome into the board."""
         self.board.finish(self._row(fields, outcome, duration, cpu))
 
     def _row(self, fields: dict[bytes, bytes], outcome: Outcome, duration: int, cpu: int) -> bytes:
-        """The outcome as it travels. `memory_peak_bytes` is the highest so far in this processor's life."""
+        """The outcome as it travels."""
         task, attempt = fields[b"task"], fields[b"attempt"]
         status, data, error = outcome
         if type(data) is bytes and len(data) <= kinds.INLINE_BYTES:
@@ -276,6 +315,7 @@ class Processor:
         if clock_ns() > self._words[FRESH_UNTIL]:
             self._wait_until_fresh()
         start_below, current, output = stack.top_start(), client.current, self._output.interlude(task)
+        measured = self._measures(fields, _is_short(self._functions.get(fields[b"function"])))
         now, cpu = clock_ns(), time.process_time_ns()
         start = stack.push(row_text(task, attempt, b"", name, _run_text(fields.get(b"options"))), now)
         interrupts.below.append(start_below)
@@ -284,6 +324,7 @@ class Processor:
         with frames_for_one_more():
             outcome = self._run(self._functions.get(fields[b"function"]), fields, start)
         cpu, duration = time.process_time_ns() - cpu, clock_ns() - now
+        self._peak = self._memory.end() if measured else 0
         if self._aftermath.forked:
             os._exit(0 if outcome is not None and outcome.status == SUCCESS else 1)
         self._claimed.pop()
@@ -387,7 +428,7 @@ def _run_text(options: bytes | None) -> bytes:
         return b"null"
     try:
         run = orjson.loads(options)
-        text = orjson.dumps({name: run[name] for name in ("timeout_ms", "retry_on") if name in run})
+        text = orjson.dumps({name: run[name] for name in ("timeout_ms", "retry_on", "output") if name in run})
         return text if len(text) <= RUN_BYTES else orjson.dumps({"timeout_ms": run.get("timeout_ms", 0)})
     except (ValueError, TypeError, AttributeError):
         return b"null"

@@ -33,6 +33,7 @@ from gristmill_worker.board import (
     Held,
     clock_ns,
 )
+from gristmill_worker.capture import Capture
 from gristmill_worker.handover import Handover, environment
 from gristmill_worker.nameless import nameless_file
 from gristmill_worker.stack import Level, levels, top_start
@@ -79,9 +80,15 @@ class Processor:
         leash: int,
         stack: int = -1,
         bell: int = -1,
+        capture: Capture | None = None,
     ) -> None:
         self.name = name
         self.board = board
+        self.capture = capture
+        """Where what tasks print lies, when their clients want to see it."""
+        self.captured_start = 0
+        """The START of which it is known whether its output is captured, and whether it is."""
+        self.captures = False
         self.pid = process.pid
         self.was_ready = False
         self.exit_status: int | None = None
@@ -206,6 +213,8 @@ class Processor:
             os.close(self._stack)
         if self._bell >= 0:
             os.close(self._bell)
+        if self.capture is not None:
+            self.capture.close()
 
 
 class Processors:
@@ -236,17 +245,25 @@ class Processors:
         board.words[SERVER] = self.server
         read_end, leash = os.pipe()
         stack = nameless_file("stack")
+        capture = Capture.new()
+        out, error = capture.descriptors
         bell_end, bell = os.pipe()
         os.set_blocking(bell, False)
         try:
             handover = handover._replace(
-                board=board.descriptor, wake=self._wake, leash=read_end, stack=stack, bell=bell_end
+                board=board.descriptor,
+                wake=self._wake,
+                leash=read_end,
+                stack=stack,
+                bell=bell_end,
+                out=out,
+                error=error,
             )
             process = subprocess.Popen(
                 [*python(), "-m", "gristmill_worker.processor"],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
-                pass_fds=(board.descriptor, self._wake, read_end, stack, bell_end),
+                pass_fds=(board.descriptor, self._wake, read_end, stack, bell_end, out, error),
                 env=environment(handover),
                 start_new_session=True,
             )
@@ -254,7 +271,7 @@ class Processors:
             os.close(read_end)
             os.close(bell_end)
         logger.debug("processor started", extra={"processor": handover.processor, "pid": process.pid})
-        return Processor(handover.processor, board, process, leash, stack, bell)
+        return Processor(handover.processor, board, process, leash, stack, bell, capture)
 
     def keep_fresh(self, until: int) -> None:
         """The agent was heard: processors may start tasks until then (`clock_ns`)."""

@@ -82,6 +82,11 @@ class Reports:
         row += [max(0, clock_ns() - started_at) // 1000, 0, 0, orjson.Fragment(error_line(f"{error.__name__}: {text}"))]
         self.outcomes(orjson.dumps(row))
 
+    def output(self, task: str, lines: list[tuple[str, str]], dropped: int) -> None:
+        """Lines that a task has printed."""
+        message = messages.OutputMessage(task=task, lines=lines, dropped=dropped)  # type: ignore[arg-type]
+        self._result(Request.OUTPUT, messages.encode(message))
+
     def confirm(self, task: str, attempt: int, request: int, answer: Any) -> None:
         """Answer a request of the control stream."""
         confirm = Confirm(task=task, attempt=attempt, request=request, answer=answer)

@@ -20,6 +20,7 @@ from gristmill_worker.board import (
     Held,
     clock_ns,
 )
+from gristmill_worker.capture import send_captured
 from gristmill_worker.departed import Departed
 from gristmill_worker.execution import Place, time_limit_error
 from gristmill_worker.orders import CANCELED, FAILED
@@ -103,6 +104,7 @@ class Watch:
     def bury(self, processor: Processor, *, leaving: bool = False) -> None:
         """Report what a dead processor leaves behind; when the worker is `leaving`, only what it had finished."""
         board = processor.board
+        send_captured(processor, self._reports, clock_ns(), dead=True)
         outcomes = board.last_outcomes()
         finished = {(row[0], row[1]) for row in orjson.loads(b"[%b]" % outcomes)}
         self._reports.outcomes(outcomes)

@@ -15,6 +15,7 @@ from gristmill.client.leaves import Leaf
 from gristmill.client.many import ManyCalls
 from gristmill.client.options import check_names, task_options
 from gristmill.client.outbox import OPEN
+from gristmill.client.printing import OutputLine, print_line
 from gristmill.client.references import ObjectReference
 from gristmill.client.serializer import LargeCall, dump_call
 from gristmill.client.serializing import DependencyFailedError, send_object
@@ -103,7 +104,10 @@ class Calls(ManyCalls):
             max_deaths      how many workers may die while executing it (3)
             keep            seconds for which the outcome is kept for whoever knows the task's id (`Future.from_id`);
                             such a task is detached: it outlives its client, and `submit` returns when Redis has it
+            name            a text for people, on the status page
             tags            words for people, by which the status page finds the tasks
+            profiling       whether to measure memory (`Future.profiling_info`): by default unless the task is short
+            stream_output   bring what the task prints and logs here, line by line (see `Client`)
             reserialize     look at the whole of large arguments, which may have changed in part (see `submit`)
 
         Raises ValueError or TypeError for an option that cannot be meant.
@@ -303,6 +307,8 @@ class Client(Calls):
         connect_timeout: seconds that connecting and registering may take.
         serializer: how arguments and values become bytes: a subclass of `gristmill.Serializer`. Inside a task that
             of the task's client, by default.
+        stream_output: bring what tasks print and log to this process, line by line with the id of the task: on
+            standard output and standard error (True), or by calling it with an `OutputLine`.
         when_full: while no new tasks are taken (Redis is nearly full, or too many tasks wait), `submit` raises
             QueueFullError ("raise"), or the tasks wait here ("wait").
 
@@ -322,6 +328,7 @@ class Client(Calls):
         lease_seconds: float = LEASE_SECONDS,
         connect_timeout: float = CONNECT_SECONDS,
         serializer: Any = None,
+        stream_output: bool | Callable[[OutputLine], object] = False,
         when_full: Literal["raise", "wait"] = "raise",
     ) -> None:
         if address is not None and not isinstance(address, str):
@@ -352,6 +359,7 @@ class Client(Calls):
             "lease_seconds": lease_seconds,
             "connect_timeout": connect_timeout,
             "when_full": when_full,
+            "stream_output": stream_output,
             "serializer": serializer if serializer is not None else gristmill.client.current_serializer,
         }
         self._session = Session(
@@ -362,8 +370,13 @@ class Client(Calls):
             connect_timeout=connect_timeout,
             wait_when_full=when_full == "wait",
             serializer=self._settings["serializer"],
+            show_line=stream_output if callable(stream_output) else print_line,
             parent=gristmill.client.current,
         )
+
+        if stream_output:
+            self._given = {"stream_output": True}
+            self._options = task_options(**self._given)
 
     @property
     def client_id(self) -> str:

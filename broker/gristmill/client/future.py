@@ -57,9 +57,10 @@ class Profile(NamedTuple):
     duration_s: float
     """Seconds from start to end, in the processor."""
     cpu_time_s: float
-    """Seconds of CPU, user and system."""
+    """Seconds of CPU, user and system, of all threads of the processor; processes that it started do not count."""
     memory_peak: int
-    """Bytes by which the processor's memory grew at most."""
+    """Bytes by which the resident memory of the processor rose at most while it ran; mapped large arguments count. 0
+    when it was not measured: tasks whose function takes under 1 ms are only measured with `options(profiling=True)`."""
     wait_s: float
     """Seconds from submit to assignment to a worker."""
     worker: str

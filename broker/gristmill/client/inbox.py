@@ -105,6 +105,8 @@ class Inbox:
             self._lost(message["tasks"], message.get("of", ()))
         elif kind == b"unknown":
             self._unknown(message["tasks"])
+        elif kind == b"output":
+            self.session.printing.show(message)
         elif kind == b"watched":
             self.session.watching.answer(message)
         elif kind == b"shutdown" and self.session.shutdown_answer is not None:

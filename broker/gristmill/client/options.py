@@ -49,6 +49,9 @@ def task_options(
     timeout: float | None = None,
     max_deaths: int | None = None,
     keep: float | None = None,
+    profiling: bool | None = None,
+    stream_output: bool = False,
+    name: str = "",
     tags: Iterable[str] = (),
     reserialize: bool = False,
 ) -> dict[str, Any] | None:
@@ -77,9 +80,22 @@ def task_options(
             if not (isinstance(kind, type) and issubclass(kind, BaseException)):
                 raise TypeError(f"expected retry_on to be an exception class, or a tuple of them; got {kind!r}")
         run["retry_on"] = [qualified_name(kind) for kind in kinds]
+    if stream_output:
+        run["output"] = True
+    if profiling is not None:
+        run["profiling"] = bool(profiling)
+    if name:
+        options.setdefault("about", {})["name"] = _name(name)
     if run:
         options["run"] = run
     return options or None
+
+
+def _name(name: str) -> str:
+    """What people may know a task by; goes into `events` with its first row, as the tags do."""
+    if not isinstance(name, str) or len(name) > TAG_CHARACTERS:
+        raise ValueError(f"expected name to be a text of at most {TAG_CHARACTERS} characters; got {name!r}; shorten it")
+    return name
 
 
 def check_names(options: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import gristmill.client
@@ -43,6 +43,7 @@ from gristmill.client.leaves import Leaf
 from gristmill.client.lookout import Lookout
 from gristmill.client.options import lane_of
 from gristmill.client.outbox import ASKED, OPEN, Outbox, Write, refused_tasks
+from gristmill.client.printing import OutputLine, Printing, print_line
 from gristmill.client.recovery import establish, new_client_id
 from gristmill.client.references import ObjectReference
 from gristmill.client.serializing import Custom
@@ -92,6 +93,7 @@ class Session:
         connect_timeout: float,
         wait_when_full: bool,
         serializer: Any = None,
+        show_line: Callable[[OutputLine], object] = print_line,
         parent: tuple[str, int] | None,
     ) -> None:
         self.address = address
@@ -123,6 +125,7 @@ class Session:
         """The user's, or None."""
         self.references: weakref.WeakSet[ObjectReference] = weakref.WeakSet()
         self.watching = Watching(self)
+        self.printing = Printing(show_line)
         self.inbox = Inbox(self)
         self.state = BUSY
         self.lock = threading.Lock()

@@ -37,6 +37,7 @@ class Request(str, Enum):
     OUTCOMES = "outcomes"
     CONFIRMS = "confirms"
     RETURNED = "returned"
+    OUTPUT = "output"
     HELD = "held"
     # stream `cancels`
     CANCEL = "cancel"
@@ -72,6 +73,7 @@ STREAM_OF: dict[Request, str] = {
     Request.OUTCOMES: "results",
     Request.CONFIRMS: "results",
     Request.RETURNED: "results",
+    Request.OUTPUT: "results",
     Request.HELD: "results",
     Request.CANCEL: "cancels",
     Request.KNOWN: "cancels",
@@ -166,6 +168,8 @@ class Notice(str, Enum):
     """{"claim": n, "fields": [names and values by turns] or null}: the call to run, as an entry has it, or none."""
     SHUTDOWN = "shutdown"
     """{"accepted": whether}: everything ends; or it does not, because the schedulers are protected."""
+    OUTPUT = "output"
+    """The body of an `output` request: lines that one of its tasks has printed."""
     WATCHED = "watched"
     """{"task": id, "worker": id or "", "row": a row of INBOX_COLUMNS}: a task that was asked for by its id has ended;
     or {"task": id, "gone": "expired" | "unknown" | "crowded"}: its outcome is kept no more, there never was such a

@@ -113,8 +113,8 @@ class TaskOptions(BaseModel):
     run: dict[str, Any] = {}
     """Handed to the processor as it is: `timeout_ms`, `retry_on`, `chunk` (the number of its items), ..."""
     about: dict[str, Any] = {}
-    """For people only, at most 2 KB: `graph` (an id), `key` (the node's name in it), `tags` (a list of words). It goes
-    into `events` and nowhere else."""
+    """For people only, at most 2 KB: `graph` (an id), `key` (the node's name in it), `name`, `tags` (a list of words).
+    It goes into `events` and nowhere else."""
 
 
 class TasksMessage(Message):
@@ -378,6 +378,16 @@ class SuspendedMessage(Message):
     """Ids of the tasks that wait, those counted too whose processor runs a child of theirs meanwhile."""
 
 
+class OutputMessage(Message):
+    """`output`: lines that a task has printed, for the client that wants to see them."""
+
+    task: str
+    lines: list[tuple[Literal["out", "err"], str]]
+    """(stream, text) each."""
+    dropped: int = 0
+    """How many lines behind these were left out."""
+
+
 class DrainMessage(Message):
     """`drain`: the worker wants no more tasks; what is unread goes back at once."""
 
@@ -397,6 +407,7 @@ BODIES: dict[Request, type[Message]] = {
     Request.OUTCOMES: OutcomesMessage,
     Request.CONFIRMS: ConfirmsMessage,
     Request.RETURNED: ReturnedMessage,
+    Request.OUTPUT: OutputMessage,
     Request.HELD: HeldMessage,
     Request.CANCEL: CancelMessage,
     Request.KNOWN: KnownMessage,

@@ -55,6 +55,7 @@ def controller(sweep_seconds: float) -> Controller:
             Request.OUTCOMES,
             Request.CONFIRMS,
             Request.RETURNED,
+            Request.OUTPUT,
             Request.HELD,
             Request.CANCEL,
             Request.RETRY,

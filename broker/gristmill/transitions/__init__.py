@@ -16,6 +16,7 @@ SCRIPT_OF: dict[Request, str] = {
     Request.OUTCOMES: "result",
     Request.CONFIRMS: "confirm",
     Request.RETURNED: "return",
+    Request.OUTPUT: "output",
     Request.HELD: "held",
     Request.CANCEL: "cancel",
     Request.KNOWN: "known",

@@ -1,0 +1,22 @@
+-- output: lines that a task has printed go to the client that wants to see them; not when it is far behind.
+-- KEYS: prefix request
+-- ARGV: entry body
+-- RETURNS: applied duplicate newer malformed
+-- @include accept
+-- @include changes
+local MOST_LINES, MOST_BYTES, INBOX_ENTRIES = 20000, 1048576, 5000
+local message, word = decode()
+if not message then return word end
+if not is_id(message.task) or not string.find(message.task, '^[^.]+%.%d+$') or type(message.lines) ~= 'table' or #message.lines > MOST_LINES or #body > MOST_BYTES or not is_whole(message.dropped, 0, 1e12) then
+  return refuse_entry('expected a task, lines and the number of those left out')
+end
+if not accept() then return 'duplicate' end
+local client = split_id(message.task)
+count('requests:output', 1)
+if redis.call('XLEN', key_client_inbox(client)) < INBOX_ENTRIES then
+  notify(client, 'output', body)
+else
+  count('dropped:lines', #message.lines)
+end
+write_changes()
+return 'applied'

@@ -1,0 +1,129 @@
+"""`stream_output` brings what tasks print, log and have others print to the client, line by line."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gristmill import Client, LocalCluster, OutputLine
+from support.waiting import wait_until
+
+
+class Seen(list[OutputLine]):
+    def texts(self, stream: str = "") -> list[str]:
+        return [line.text for line in self if stream in ("", line.stream)]
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+def watching(cluster: LocalCluster, seen: Seen) -> Iterator[Client]:
+    with Client(cluster, stream_output=seen.append) as client:
+        yield client
+
+
+def say(*lines: str) -> None:
+    for line in lines:
+        print(line)
+
+
+def speak_in_all_ways() -> None:
+    print("printed")
+    print("to stderr", file=sys.stderr)
+    logging.getLogger("mine").warning("logged")
+    os.write(1, b"written\n")
+    subprocess.run(["sh", "-c", "echo by a child; echo its error >&2"], check=True)
+    ctypes.CDLL(None).puts(b"by C code")
+    print("without an end", end="")
+
+
+def test_all_that_a_task_prints_comes_with_its_id(watching: Client, seen: Seen) -> None:
+    future = watching.submit(speak_in_all_ways)
+    future.result()
+    wait_until(lambda: len(seen) >= 8, "all lines have come")
+
+    assert sorted(seen.texts("out")) == ["by C code", "by a child", "printed", "without an end", "written"]
+    assert seen.texts("err") == ["to stderr", "WARNING:mine:logged", "its error"]
+    assert {line.task_id for line in seen} == {future.task_id}
+
+
+def test_lines_come_while_the_task_executes_and_in_order(watching: Client, seen: Seen) -> None:
+    def talk() -> None:
+        for number in range(3):
+            print(number)
+            time.sleep(0.5)
+
+    future = watching.submit(talk)
+    wait_until(lambda: seen.texts(), "the first line has come")
+    assert not future.done()
+    future.result()
+    wait_until(lambda: len(seen) == 3, "all lines have come")
+    assert seen.texts() == ["0", "1", "2"]
+
+
+def test_each_line_has_the_id_of_its_own_task(watching: Client, seen: Seen) -> None:
+    futures = [watching.submit(say, str(number), "again") for number in range(20)]
+    watching.gather(futures)
+    wait_until(lambda: len(seen) == 40, "all lines have come")
+
+    assert {line.task_id: line.text for line in seen if line.text != "again"} == {
+        future.task_id: str(number) for number, future in enumerate(futures)
+    }
+
+
+def test_too_much_is_left_out_and_counted(watching: Client, seen: Seen) -> None:
+    def flood() -> None:
+        for number in range(100_000):
+            print("line", number)
+
+    watching.submit(flood).result()
+    wait_until(lambda: any("left out" in text for text in seen.texts("err")), "what was left out is said")
+    told = sum(int(text[1:].split()[0].replace(",", "")) for text in seen.texts("err"))
+
+    assert seen.texts("out")[0] == "line 0"
+    assert 90_000 < told + len(seen.texts("out")) <= 100_010
+
+
+def test_the_last_words_of_a_task_that_dies(watching: Client, seen: Seen) -> None:
+    def die() -> None:
+        print("last words", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    watching.options(max_deaths=1).submit(die).exception()
+    wait_until(lambda: "last words" in seen.texts(), "they have come")
+
+
+def test_only_the_tasks_that_are_asked_for(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
+    quiet = client.submit(say, "not here")
+    loud = client.options(stream_output=True).submit(say, "here")
+    client.gather([quiet, loud])
+    text = ""
+
+    def come() -> bool:
+        nonlocal text
+        text += capfd.readouterr().out
+        return "here\n" in text
+
+    wait_until(come, "the line is printed")
+    assert f"{loud.task_id} | here\n" in text
+    assert f"{quiet.task_id} | " not in text
+
+
+def test_output_after_such_a_task_goes_to_the_log_again(watching: Client, client: Client, seen: Seen) -> None:
+    watching.gather([watching.submit(say, "one") for _ in range(4)])
+    client.gather([client.submit(speak_in_all_ways) for _ in range(4)])
+    wait_until(lambda: len(seen) == 4, "the lines have come")
+
+    assert watching.submit(pow, 2, 3).result() == 8
+    assert seen.texts() == ["one"] * 4
