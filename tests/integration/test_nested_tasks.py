@@ -113,6 +113,25 @@ class TestDeath:
 
             assert future.result(PATIENCE) == "waited"
 
+    def test_with_no_processor_to_spare_a_waiting_task_whose_worker_is_killed_runs_again(
+        self, start_cluster: Starter, database: Database, tmp_path: Path
+    ) -> None:
+        """Its child ran on the same stack: what has no entry in the worker's stream moves on as well."""
+        log, gate = tmp_path / "log", tmp_path / "gate"
+        cluster = one_slot(start_cluster, max_processors=1)
+        with Client(cluster) as client:
+            future = client.options(max_deaths=1).submit(nested.note_pid_and_wait_for, str(log), str(gate))
+            wait_until((tmp_path / "log.child").exists, "the child runs on the processor of its parent")
+            (worker,) = database.zset(cluster.keys.workers())
+            assert len(database.set(cluster.keys.worker_claimed(worker))) == 1
+            cluster.add_worker()
+            cluster.workers[0].kill()
+            wait_until(lambda: len(tasks.started_lines(log)) == 2, "the parent runs again", PATIENCE)
+            gate.touch()
+
+            assert future.result(PATIENCE) == "waited"
+            assert not database.set(cluster.keys.worker_claimed(worker))
+
     def test_with_no_processor_to_spare_the_tasks_below_fail_by_name(
         self, start_cluster: Starter, tmp_path: Path
     ) -> None:
