@@ -56,6 +56,8 @@ SERVER = 5
 ALONE = 6
 """Not 0: nobody else can run what a waiting task waits for: it runs its own unstarted children itself."""
 # Written by the processor.
+HELPLESS = 7
+"""The START that waits in threads which cannot run its children themselves; of another START it says nothing."""
 STATUS = 8
 CONNECTION = 9
 """The number of its connection in Redis."""

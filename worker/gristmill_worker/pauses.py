@@ -5,6 +5,8 @@ agent, which has another processor take the slot. What was finished before goes 
 
 When no other processor can take it (the word ALONE), the main thread runs children of its task itself: the client
 claims one that has not started, and it runs on the stack of the waiting task, as a function that this one calls would.
+Other threads cannot do that: signals, by which tasks are stopped, only reach the main thread. For a task that waits in
+them only (the word HELPLESS) the agent may start a processor beyond its bound.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from gristmill_worker.board import ALONE, WAITING, ProcessorBoard
+from gristmill_worker.board import ALONE, HELPLESS, WAITING, ProcessorBoard
 from gristmill_worker.interrupts import Interrupts
 from gristmill_worker.link import Link, unpack_entry
 from gristmill_worker.stack import MOST_CLAIMED, ProcessorStack
@@ -62,7 +64,8 @@ class Pauses:
         self._stack = ProcessorStack(board)
         self._main = threading.get_ident()
         self._lock = threading.Lock()
-        self._threads = 0
+        self._waiting: dict[int, list[bool]] = {}
+        """By START: of each thread that waits, whether it is the main thread. Threads may outlive their task."""
 
     def pause(self, pause: Pause, timeout: float | None) -> bool:
         """Wait, and say that the task waits; answers whether what was waited for has come."""
@@ -71,7 +74,7 @@ class Pauses:
         is_main = threading.get_ident() == self._main
         if is_main:
             self._link.flush()  # only this thread may use the processor's connection
-        self._enter(start)
+        self._enter(start, is_main)
         try:
             seconds = FIRST_SECONDS
             while not pause.is_set():
@@ -85,7 +88,7 @@ class Pauses:
                 seconds = min(2 * seconds, LONGEST_SECONDS)
             return True
         finally:
-            self._leave(start)
+            self._leave(start, is_main)
             if is_main:
                 pause.end_claims()
 
@@ -101,26 +104,37 @@ class Pauses:
                     )
                 pause.claim(self.worker)
             return False
-        self._leave(start)
+        self._leave(start, True)
         try:
             self._runner.run_claimed(unpack_entry(call), self._stack)
         finally:
-            self._enter(start)
+            self._enter(start, True)
         return True
 
-    def _enter(self, start: int) -> None:
+    def _enter(self, start: int, is_main: bool) -> None:
         with self._lock:
-            self._threads += 1
-            if self._words[WAITING] != start:
-                self._words[WAITING] = start
-                self._wake_agent()
+            self._waiting.setdefault(start, []).append(is_main)
+            self._show(start)
 
-    def _leave(self, start: int) -> None:
+    def _leave(self, start: int, is_main: bool) -> None:
         with self._lock:
-            self._threads -= 1
-            if self._words[WAITING] == start:
-                self._words[WAITING] = 0
-                self._wake_agent()
+            threads = self._waiting[start]
+            threads.remove(is_main)
+            if not threads:
+                del self._waiting[start]
+            self._show(start)
+
+    def _show(self, start: int) -> None:
+        """Let the agent see who waits, unless another task executes by now."""
+        if start != self._stack.top_start():
+            return
+        threads = self._waiting.get(start)
+        waiting = start if threads else 0
+        helpless = start if threads and not any(threads) else 0
+        words = self._words
+        if words[WAITING] != waiting or words[HELPLESS] != helpless:
+            words[WAITING], words[HELPLESS] = waiting, helpless
+            self._wake_agent()
 
 
 @contextlib.contextmanager

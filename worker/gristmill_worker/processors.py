@@ -18,6 +18,7 @@ from gristmill.interpreter import python
 from gristmill_worker.board import (
     FINISHED,
     FRESH_UNTIL,
+    HELPLESS,
     LEAVE,
     LEAVING,
     LEFT,
@@ -126,6 +127,11 @@ class Processor:
         """Whether its task waits for other tasks: it holds no slot then."""
         words = self.board.words
         return words[START] != words[FINISHED] and words[WAITING] == top_start(self.board)
+
+    @property
+    def helpless(self) -> bool:
+        """Whether its task waits where it cannot run its children itself."""
+        return self.waiting and self.board.words[HELPLESS] == top_start(self.board)
 
     def direct(self, leaving: int) -> None:
         """Set what it shall do when it falls free: go on (0), LEAVE or PARK; ends its standing by if need be."""

@@ -2,7 +2,8 @@
 
 A task that waits for other tasks gives its slot up. Its processor is counted out, and another one takes the slot: one
 that stands by (parked), or a new one, up to a bound. When the task goes on there is one processor too many; the next
-that falls free is parked. At the bound a slot stays empty, and the waiting tasks run their own children (`ALONE`).
+that falls free is parked. At the bound a slot stays empty, and the waiting tasks run their own children (`ALONE`); one
+that cannot, since it waits in other threads, raises the bound by one.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Slots:
             for one in (*active, *woken):
                 one.direct(0)
             surplus += len(woken)
-        missing = max(0, min(-surplus, self.most - len(processors)))
+        most = self.most + sum(one.helpless for one in waiting)
+        missing = max(0, min(-surplus, most - len(processors)))
         alone = surplus < 0 and not missing and not any(not one.parked_since for one in standing)
         for one in living:
             one.board.words[ALONE] = alone
