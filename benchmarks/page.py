@@ -202,6 +202,11 @@ def run(options: argparse.Namespace, address: str) -> None:
         "read_seconds": round(time.perf_counter() - start, 2), "cpu_seconds": round(time.process_time() - cpu, 2),
         "changes": history.index.number,
     }  # fmt: skip
+    client.get("/timeline")
+    while not history.fleet.samples:
+        history.look()
+    # From here on only what is asked for on behalf of a viewer reaches Redis.
+    history.stop()
     task = client.get("/api/v1/tasks?state=failed").get_json()["tasks"][0]["task"]
     paths = [
         "/fragments/tasks", "/fragments/tasks?state=failed", "/fragments/tasks?function=shop.price&worker=nobody",

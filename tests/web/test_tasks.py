@@ -125,9 +125,7 @@ def test_the_page_asks_redis_nothing_for_a_viewer(page: FlaskClient, seeding: Se
     """The one reader asks; viewers look at what it has read."""
     seeding.changes(("c.0000001", "success", 1, WORKER, "f", 1, 1, 1))
     page.get("/tasks")
-    history = page.application.extensions["gristmill_history"]
-    history._stopping.set()
-    history._thread.join(10)
+    page.application.extensions["gristmill_history"].stop()
 
     def commands() -> int:
         return int(re.search(r"total_commands_processed:(\d+)", database.run("INFO", "stats").decode())[1])  # type: ignore[index]
@@ -215,8 +213,7 @@ def test_an_unknown_task_is_a_404_that_says_so(page: FlaskClient, task: str) -> 
 def test_a_task_costs_at_most_twelve_commands(page: FlaskClient, seeding: Seeding, database: Database) -> None:
     seeding.task("Client0001.0000001", state="running", worker=WORKER)
     page.get("/tasks/Client0001.0000001")
-    page.application.extensions["gristmill_history"]._stopping.set()
-    page.application.extensions["gristmill_history"]._thread.join(10)
+    page.application.extensions["gristmill_history"].stop()
 
     def commands() -> int:
         return int(re.search(r"total_commands_processed:(\d+)", database.run("INFO", "stats").decode())[1])  # type: ignore[index]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import itemgetter
 from typing import NamedTuple
+
+from markupsafe import Markup
 
 from gristmill.snapshot.formats import span as span_text
 from gristmill.snapshot.formats import state_word
@@ -39,6 +41,11 @@ class Bar(NamedTuple):
     title: str
     task: str
     """Where it leads to; empty when it stands for several."""
+
+    @property
+    def place(self) -> Markup:
+        """As attributes of a rectangle; only numbers are in it."""
+        return Markup(f'x="{self.x}" y="{self.y}" width="{self.width}" height="{self.height}"')
 
 
 class Path(NamedTuple):
@@ -166,8 +173,9 @@ def draw(
     chart = Timeline(rows=[])
     by_worker: dict[str, list[Span]] = {place.worker: [] for place in places}
     for span in spans:
-        if span.worker in by_worker and span.end >= since:
-            by_worker[span.worker].append(span)
+        own = by_worker.get(span.worker)
+        if own is not None and span.end >= since:
+            own.append(span)
     threshold = _threshold(by_worker, scale)
     fills: dict[Kind, tuple[str, str]] = {}
     numbers: dict[Kind, int] = {}
@@ -180,30 +188,33 @@ def draw(
 
     for at, place in enumerate(places):
         y = TOP + ROW * at
-        own = sorted(by_worker[place.worker], key=attrgetter("start"))
+        own = sorted(by_worker[place.worker], key=itemgetter(2))
         lanes = max(1, min(MOST_LANES, place.concurrency))
         height = BAR / lanes
         thin: dict[Kind, list[tuple[int, int]]] = {}
         busy = 0.0
         for span, lane in zip(own, lanes_of(own, lanes), strict=True):
-            kind, left, end = span.kind, span.start, span.end
+            _, kind, left, end, task, attempts, work = span
             length = end - left
             if left < since:
                 left = since
-            busy += min(span.busy_ms, end - left)
+            visible = end - left
+            busy += min(visible, work)
             x = LEFT + (left - since) * scale
             if length < threshold and kind.state != RUNNING:
-                right = int(x + (end - left) * scale + 0.5)
-                pixels = LEAST[kind.state]
-                thin.setdefault(kind, []).append((int(x), right if right > x + pixels else int(x) + pixels))
-                numbers[kind] = numbers.get(kind, 0) + span.attempts
+                first, last = int(x), int(x + visible * scale + 0.5)
+                pieces = thin.get(kind)
+                if pieces is None:
+                    pieces = thin[kind] = []
+                    numbers[kind] = 0
+                pieces.append((first, max(last, first + LEAST[kind.state])))
+                numbers[kind] += attempts
                 continue
-            width = max(LEAST[kind.state], (end - left) * scale)
+            width = max(LEAST[kind.state], visible * scale)
             top = y + (ROW - BAR) / 2 + lane * height
-            task = span.task if span.attempts == 1 else ""
-            chart.attempts[kind.state] = chart.attempts.get(kind.state, 0) + span.attempts
+            chart.attempts[kind.state] = chart.attempts.get(kind.state, 0) + attempts
             place_of = (round(x, 1), round(top, 1), round(width, 1), round(height, 1))
-            chart.bars.append(Bar(*place_of, kind.state, fill(kind), text_of(span), task))
+            chart.bars.append(Bar(*place_of, kind.state, fill(kind), text_of(span), task if attempts == 1 else ""))
         for kind, pieces in thin.items():
             chart.attempts[kind.state] = chart.attempts.get(kind.state, 0) + numbers[kind]
             title = f"{numbers.pop(kind):,} attempts too short to be drawn alone · {state_word(kind.state)}"

@@ -79,13 +79,17 @@ class History:
                 self._thread = threading.Thread(target=self._run, name="gristmill-history", daemon=True)
                 self._thread.start()
 
-    def close(self) -> None:
-        """End the reader."""
+    def stop(self) -> None:
+        """End the reader; what it has read stays."""
         self._stopping.set()
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(10)
+
+    def close(self) -> None:
+        """End the reader, and forget everything."""
+        self.stop()
         self.index.close()
 
     def look(self) -> History:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 KEPT_MS = 31 * 60_000
@@ -48,8 +47,7 @@ class Kind(NamedTuple):
     lane: str
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """One attempt, or several short ones that follow each other closely."""
 
     worker: str
@@ -79,7 +77,7 @@ class _Kept:
         known = self.short.get(span.kind)
         if known is None:
             if len(self.short) >= MOST_KINDS:
-                span = replace(span, kind=span.kind._replace(function=OTHERS, lane=""))
+                span = span._replace(kind=span.kind._replace(function=OTHERS, lane=""))
             known = self.short.setdefault(span.kind, deque(maxlen=SHORT_KEPT))
         before = known[-1] if known else None
         if before is not None and span.start <= before.end + self.grain.near_ms and span.end >= before.start:

@@ -83,8 +83,8 @@ def show(request: Request) -> Shown:
 
 def plain(span: Span) -> dict[str, Any]:
     """One interval for programs."""
-    kind = span.kind._asdict()
-    return {**kind, **{name: value for name, value in vars(span).items() if name != "kind"}}
+    found = span._asdict()
+    return {**found.pop("kind")._asdict(), **found}
 
 
 def _places(history: History, now: int, gone: int, worker: str) -> tuple[list[Place], dict[str, Presence]]:
