@@ -48,8 +48,8 @@ def test_h07_h52_a_task_that_runs_longer_than_all_time_outs_and_holds_the_interp
     log, gate = tmp_path / "log", tmp_path / "gate"
     with Client(cluster) as client:
         futures = [client.submit(hold_the_interpreter, str(log), str(number), str(gate)) for number in range(3)]
-        waiting = client.submit(abs, -1)
         wait_until(lambda: len(tasks.started_lines(log)) == 3, "all three execute", timeout=30)
+        waiting = client.submit(abs, -1)
         begun = snapshot.overview().now
         while snapshot.overview().now < begun + 4000:  # two leases, by the clock of Redis
             assert {row.worker for row in snapshot.workers().rows} == before

@@ -51,18 +51,19 @@ def test_h22_scripts_that_vanish_all_the_time_are_nobodys_trouble(
     over = threading.Event()
 
     def flush_scripts() -> None:
-        while not over.wait(0.1):
+        while not over.wait(0.2):  # five times a second
             with contextlib.suppress(Exception):  # the server is away for a moment
                 own_server.command("SCRIPT", "FLUSH")
 
     flushing = threading.Thread(target=flush_scripts)
-    flushing.start()
     try:
         with Client(cluster) as client:
+            flushing.start()
             futures = [client.submit(tasks.note_start_and_work, str(log), str(at), 0.002) for at in range(1000)]
             wait_until(lambda: futures[200].done(), "some are done", timeout=60)
             own_server.restart()
             assert client.gather(futures, timeout=60) == [str(number) for number in range(1000)]
+            over.set()
     finally:
         over.set()
         flushing.join()
