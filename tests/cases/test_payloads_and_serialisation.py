@@ -124,7 +124,7 @@ def test_h60_what_a_function_holds_lies_in_redis_once_however_many_items_it_is_m
     assert client.gather(waiting, timeout=60) == [0] * 100
     assert 0.9 * SIZE <= peak - before < 1.5 * SIZE
 
-    del look, waiting
+    del look, large, waiting
     wait_until(lambda: used_memory(shared_database) - before < SIZE / 4, "Redis has freed it", timeout=30)
 
 

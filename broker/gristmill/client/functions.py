@@ -358,7 +358,7 @@ class Functions:
         if found is None:
             found = FunctionObject(name, data, arity_of(function), self.released, leaves)
             self._contents[key] = found
-            if len(data) <= RECENT_BYTES:
+            if len(data) <= RECENT_BYTES and not leaves:  # large things go when nobody holds them any more
                 self._recent.append(found)
         named = is_named(function)
         unchanged = unchanging(function) if not named and isinstance(function, types.FunctionType) else None
