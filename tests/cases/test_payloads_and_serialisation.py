@@ -110,12 +110,15 @@ def test_h60_what_a_function_holds_lies_in_redis_once_however_many_items_it_is_m
     """20 MB in a closure, mapped over 100 items: pickled once, in Redis once, and freed when the function is."""
     before = used_memory(shared_database)
     gate = tmp_path / "gate"
-    large = memoryview(bytes(SIZE)).tobytes()
 
-    def look(gate: str, at: int) -> int:
-        tasks.wait_for_file(f"{gate}.{at}", gate)
-        return large[at]
+    def carrying(large: bytes) -> Callable[[str, int], int]:
+        def look(gate: str, at: int) -> int:
+            tasks.wait_for_file(f"{gate}.{at}", gate)
+            return large[at]
 
+        return look
+
+    look = carrying(bytes(SIZE))
     waiting = [client.submit(look, str(gate), at) for at in range(100)]
     wait_until(lambda: list(tmp_path.glob("gate.*")), "a task executes", timeout=30)
     client.flush()
@@ -124,7 +127,7 @@ def test_h60_what_a_function_holds_lies_in_redis_once_however_many_items_it_is_m
     assert client.gather(waiting, timeout=60) == [0] * 100
     assert 0.9 * SIZE <= peak - before < 1.5 * SIZE
 
-    del look, large, waiting
+    del look, waiting
     wait_until(lambda: used_memory(shared_database) - before < SIZE / 4, "Redis has freed it", timeout=30)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import os
+import pickle
 import socket
 import ssl
 import subprocess
@@ -14,9 +17,10 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from gristmill import Client, GristmillError, LocalCluster
+from gristmill import Client, GristmillError, LocalCluster, SignatureError
 from gristmill.errors import AddressError
 from gristmill.ports import free_port
+from gristmill.protocol import signing
 from gristmill.protocol.keys import Keys
 from support import tasks
 from support.database import Database
@@ -175,3 +179,40 @@ def test_h88_what_a_newer_release_has_sent_waits_for_one_that_understands_it(
         database.run("XACK", cluster.keys.results(), "schedulers", entry)
     assert all(program.poll() is None for program in cluster.processes)
     wait_until(lambda: not database.zset(cluster.keys.clients()), "the client is gone")
+
+
+def test_h86_what_was_altered_in_redis_is_refused_before_it_is_unpickled(
+    start_cluster: Starter, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a signing key the call of a waiting task is replaced in its record: the future fails saying so, and what
+    was planted does nothing. (Functions, results, exceptions and objects: see `integration/test_signing.py`.)"""
+    monkeypatch.setenv(signing.VARIABLE, "k" * 40)
+    monkeypatch.setattr(signing, "off", False)
+    proof = tmp_path / "proof"
+
+    class Planted:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (os.mkdir, (str(proof),))
+
+    cluster = start_cluster(workers=0)
+    with Client(cluster) as client:
+        future = client.submit(abs, -1)
+        client.flush(timeout=30)
+        record = cluster.keys.task(future.task_id)
+        wait_until(lambda: "call" in database.hash(record), "the record is there", timeout=30)
+        planted = base64.b64encode(pickle.dumps(Planted())).decode()
+        assert len(planted) > 0
+        database.run("HSET", record, "call", planted)
+        cluster.add_worker()
+        with pytest.raises(SignatureError):
+            future.result(timeout=60)
+        assert client.submit(abs, -2).result(timeout=30) == 2
+    assert not proof.exists()
+
+
+def test_h86_without_a_key_a_worker_warns_of_a_remote_redis_without_a_password(programs: Programs) -> None:
+    """At start a worker says in one line that whoever reaches that Redis can have code run here."""
+    programs.address = "redis://192.0.2.1:6379"  # an address for documentation: nobody answers there
+    worker = programs.worker()
+    wait_until(lambda: "signing key" in worker.log, "the worker warns", timeout=60)
+    worker.kill()

@@ -21,6 +21,7 @@ from gristmill.store.connection import (
     connect,
     connect_patiently,
     hide_password,
+    is_open_to_others,
     pack,
 )
 from support.database import Database
@@ -336,3 +337,22 @@ def test_a_wrong_address_is_refused_without_its_password(address: str) -> None:
 )
 def test_an_address_of_any_form_is_shown_without_its_password(address: str, shown: str) -> None:
     assert hide_password(address) == shown
+
+
+@pytest.mark.parametrize(
+    ("address", "is_open"),
+    [
+        ("redis://queue.example:6379/0", True),
+        ("redis://miller@queue.example", True),
+        ("rediss://192.0.2.7", True),
+        ("redis+sentinel://127.0.0.1:26379,192.0.2.7/mill", True),
+        ("redis://:word@queue.example", False),
+        ("redis://queue.example/0?password=word", False),
+        ("redis://localhost:6379", False),
+        ("redis://127.0.0.1", False),
+        ("redis://[::1]:6379", False),
+        ("unix:///run/redis.sock", False),
+    ],
+)
+def test_a_redis_elsewhere_without_a_password_is_open_to_others(address: str, is_open: bool) -> None:
+    assert is_open_to_others(address) == is_open

@@ -9,8 +9,9 @@ import click
 from gristmill import logs
 from gristmill.cli import epilog, run
 from gristmill.errors import AddressError, SettingError
+from gristmill.protocol import signing
 from gristmill.settings import WorkerSettings, options
-from gristmill.store.connection import check_server
+from gristmill.store.connection import check_server, is_open_to_others
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,11 @@ def command(settings: WorkerSettings) -> None:
     from gristmill_worker.agent import Agent
 
     try:
+        if signing.off and is_open_to_others(settings.address):
+            logger.warning(
+                "whoever can reach this Redis can have code run here: give it a password, or give clients and workers "
+                "a signing key", extra={"variable": signing.VARIABLE},
+            )  # fmt: skip
         check_server(settings.address)
         agent = Agent(settings)
     except (SettingError, AddressError) as error:

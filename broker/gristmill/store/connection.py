@@ -75,6 +75,17 @@ def hide_password(address: str) -> str:
     return f"{scheme}://{_PASSWORD_OPTION.sub('password=***', rest)}"
 
 
+def is_open_to_others(address: str) -> bool:
+    """Whether the address leads to another machine and has no password: who can reach that Redis can write to it."""
+    scheme, _, rest = address.partition("://")
+    parts = urlsplit(f"//{rest}")
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    if scheme == "unix" or ":" in credentials or _PASSWORD_OPTION.search(parts.query):
+        return False
+    names = {urlsplit(f"//{host}").hostname or "localhost" for host in hosts.split(",")}
+    return not all(name in ("localhost", "::1") or name.startswith("127.") for name in names)
+
+
 def check_address(address: str) -> str:
     """Return `address`, or raise AddressError saying what is wrong; never repeats the password."""
     scheme = next((scheme for scheme in SCHEMES if address.startswith(scheme + "://")), None)
