@@ -183,13 +183,7 @@ client.disconnect()
 """
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [
-        "result,wait,as_completed,map,gather",
-        "get",
-    ],
-)
+@pytest.mark.parametrize("calls", ["result,wait,as_completed,map,gather", "get"])
 def test_h71_ctrl_c_ends_the_call_and_leaves_the_client_usable(start_cluster: Starter, calls: str) -> None:
     """SIGINT while a program waits in result, wait, as_completed, map, gather or get: each ends with
     KeyboardInterrupt, the next submit works; the tasks of map and get are cancelled, those of submit go on."""
