@@ -18,7 +18,7 @@ KEPT = 64
 """How many readings are kept, of all pages and queries together."""
 RETRY_SECONDS = 1.0
 """After a failure nobody asks Redis again for so long: everyone who looks would wait for the same time-out."""
-GLANCE_SECONDS = 10.0
+GLANCE_SECONDS = 4.0
 """What is read behind the viewers' backs may be so old; nobody has looked for a while when it is older."""
 PATIENCE_SECONDS = 1.0
 """Who finds another one asking for the same waits so long for the answer, and then takes what there is."""

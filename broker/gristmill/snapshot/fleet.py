@@ -25,7 +25,7 @@ GONE_LOOKED_AT = 50
 SCHEDULERS_SHOWN = 50
 
 _FIGURES: dict[str, Callable[[Worker], Any]] = {
-    "host": lambda worker: worker.host,
+    "host": lambda worker: natural(worker.host),
     "state": lambda worker: worker.state,
     "task": lambda worker: worker.executing[0].function if worker.executing else "",
     "age": lambda worker: worker.executing[0].running_ms if worker.executing else -1,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from gristmill.snapshot.fleet import natural
 from gristmill.snapshot.records import Worker
 
 
@@ -36,7 +37,7 @@ class Machine:
 
 
 MACHINE_SORTS: dict[str, Callable[[Machine], Any]] = {
-    "host": lambda machine: machine.host,
+    "host": lambda machine: natural(machine.host),
     "workers": lambda machine: machine.workers,
     "busy": lambda machine: machine.busy,
     "idle": lambda machine: machine.idle,
@@ -58,7 +59,7 @@ def machines_of(workers: Iterable[Worker]) -> list[Machine]:
     hosts: dict[str, list[Worker]] = {}
     for worker in workers:
         hosts.setdefault(worker.host, []).append(worker)
-    return [_machine(host, hosts[host]) for host in sorted(hosts)]
+    return [_machine(host, hosts[host]) for host in sorted(hosts, key=natural)]
 
 
 def _machine(host: str, workers: list[Worker]) -> Machine:
