@@ -24,6 +24,13 @@ def test_short_items_travel_together(client: Client) -> None:
     assert tasks_of(client) < 10_000
 
 
+def test_short_items_travel_together_although_the_first_take_long(client: Client) -> None:
+    seconds = [0.3, 0.3] + [0.0] * 20_000
+
+    assert client.map(tasks.sleep_long, seconds) == seconds
+    assert tasks_of(client) < 10_000
+
+
 def test_long_items_are_tasks_of_their_own(client: Client) -> None:
     assert client.map(tasks.sleep_long, [0.03] * 40) == [0.03] * 40
     assert tasks_of(client) == 40

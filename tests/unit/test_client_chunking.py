@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gristmill.client.chunking import CHUNK_BYTES, MOST_ITEMS, TARGET_NS, Sizer
+from gristmill.client.chunking import CHUNK_BYTES, MOST_ITEMS, SAMPLES, TARGET_NS, Sizer
 
 MICROSECOND, MILLISECOND = 1_000, 1_000_000
 
@@ -82,10 +82,14 @@ def test_a_given_size_is_kept_whatever_is_measured() -> None:
     assert sizer.size() == 7
 
 
-def test_the_first_measurement_is_worth_waiting_for_unless_the_size_is_given() -> None:
-    sizer = Sizer(MOST_ITEMS)
+def test_measurements_are_worth_waiting_for_until_it_is_clear_whether_items_are_short() -> None:
+    short, long = Sizer(MOST_ITEMS), Sizer(MOST_ITEMS)
 
-    assert sizer.wants_to_know
-    note_all(sizer, 1)
-    assert not sizer.wants_to_know
+    assert short.wants_to_know
+    note_all(short, 1)
+    assert not short.wants_to_know
+    for _ in range(SAMPLES):
+        assert long.wants_to_know
+        note_all(long, 2 * TARGET_NS)
+    assert not long.wants_to_know
     assert not Sizer(1, fixed=True).wants_to_know

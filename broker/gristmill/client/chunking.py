@@ -33,8 +33,10 @@ class Sizer:
 
     @property
     def wants_to_know(self) -> bool:
-        """Whether the first measurement would make a difference."""
-        return not self.fixed and not self._samples
+        """Whether more measurements would make a difference: items travel alone, but perhaps only as the first ones
+        took long, which came while their processors were importing.
+        """
+        return not self.fixed and self._size == 1 and len(self._samples) < SAMPLES
 
     def note(self, items: int, total_ns: int, squares_ns2: float, longest_ns: int) -> None:
         """So many items took so long together, with this sum of squares."""

@@ -76,7 +76,7 @@ class Executor(concurrent.futures.Executor):
             lazy = Imap(self._calls, fn, items, chunksize=chunksize, window=buffersize, timeout=timeout)
             lazy._fill()
             return _until(lazy, end)
-        mapped = Mapped(self._calls, fn, items, chunksize)
+        mapped = Mapped(self._calls, fn, items, chunksize, patient=False)  # it returns at once
         parts: list[Part] = []
         try:
             while sent := mapped.send():

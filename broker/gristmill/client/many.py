@@ -134,7 +134,7 @@ def run_all(
     parts: list[Part] = []
     mapped: Mapped | None = None
     try:
-        mapped = Mapped(calls, function, items, chunksize, progress=progress)
+        mapped = Mapped(calls, function, items, chunksize, progress=progress, deadline=deadline)
         while not mapped.failed and (sent := mapped.send()):
             parts += sent
             if left() == 0.0:

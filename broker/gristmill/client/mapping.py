@@ -11,6 +11,7 @@ promised for the item, not for its neighbours), those with futures among their a
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
@@ -23,7 +24,7 @@ from gristmill.client.functions import check_call
 from gristmill.client.future import RUNNING, Future
 from gristmill.client.serializer import LargeCall, dump_call
 from gristmill.client.serializing import DependencyFailedError
-from gristmill.errors import ProcessorDiedError, SerializationError, WorkerDiedError
+from gristmill.errors import GristmillError, ProcessorDiedError, SerializationError, WorkerDiedError
 from gristmill.protocol import payloads
 from gristmill.protocol.chunks import SLICE_NS, ChunkOutcome, columns_of, dump_calls, dump_columns
 from gristmill.protocol.kinds import INLINE_BYTES
@@ -34,10 +35,16 @@ if TYPE_CHECKING:
 
 SINGLES = 50
 """While items travel alone, so many are taken from the source at a time."""
+LOOKED_AT = 64
+"""So many parts are looked at, to see whether they have ended."""
 PROBES = 32
 PROBE_SECONDS = 0.05
 """After so many items, and each time their number has doubled, the first outcome is awaited, but no longer than this:
 what it says may save sending thousands alone."""
+PATIENT_ITEMS = 1000
+"""When so many have been sent without an outcome, and they keep the cluster busy, the first is waited for."""
+ASKING_SECONDS = 5.0
+"""How large the cluster is, is asked this often meanwhile."""
 ITEM_BYTES = 2048
 """An item whose call is larger travels alone."""
 LARGEST_CHUNK_BYTES = 64 * 1024
@@ -51,7 +58,7 @@ Chunksize = int | Literal["auto"]
 class Part:
     """Some items that follow each other, and the task that carries them."""
 
-    __slots__ = ("count", "counted", "failures", "first", "future", "items", "rest", "values")
+    __slots__ = ("count", "counted", "failures", "first", "future", "items", "noted", "rest", "values")
 
     def __init__(self, first: int, items: list[tuple[Any, ...]], future: Future) -> None:
         self.first = first
@@ -68,6 +75,8 @@ class Part:
         """What it did not get to, sent again."""
         self.counted = 0
         """How many of its items the progress counts as done."""
+        self.noted = False
+        """Whether it was learned from it how long items take."""
 
 
 class Mapped:
@@ -81,6 +90,8 @@ class Mapped:
         most: the most items that may travel together by "auto".
         on_end: is called with each part that has ended, in whatever thread notices it.
         progress: is told how many items are done.
+        patient: whether sending may wait until it is known what items take.
+        deadline: when it waits no longer (monotonic seconds).
     """
 
     def __init__(
@@ -93,6 +104,8 @@ class Mapped:
         most: int = MOST_ITEMS,
         on_end: Callable[[Part], None] | None = None,
         progress: Progress | None = None,
+        patient: bool = True,
+        deadline: float | None = None,
     ) -> None:
         check_chunksize(chunksize)
         session = calls._session
@@ -116,6 +129,10 @@ class Mapped:
         self._unseen: deque[Part] = deque()
         """Parts not yet looked at by `_look`, in order."""
         self._next_probe = PROBES
+        self._patient = patient
+        self._known_capacity = 0
+        self._next_asking = 0.0
+        self.deadline = deadline
         if session.serializer is not None or not _ALONE.isdisjoint(self._options):
             self.sizer = Sizer(1, fixed=True)
         elif chunksize == "auto":
@@ -148,21 +165,59 @@ class Mapped:
         return parts
 
     def _look(self) -> None:
-        """Note what has come back meanwhile, in order."""
+        """Note what has come back meanwhile; wait for the first of it when it would make a difference."""
         unseen = self._unseen
         if unseen and self.taken >= self._next_probe and self.sizer.wants_to_know:
-            self._next_probe = 2 * self.taken
-            unseen[0].future.await_end(PROBE_SECONDS)
+            self._probe()
         while unseen and unseen[0].future._state is not RUNNING:
             part = unseen.popleft()
-            if part.count > 1:
-                self.settle(part)
-                self.failed = self.failed or bool(part.failures)
-            else:
-                self.failed = self.failed or part.future._failed
-                if not self.sizer.fixed and (row := part.future._row) is not None:
-                    took = row[4] * 1000
-                    self.sizer.note(1, took, float(took * took), took)
+            self._note(part)
+            self.failed = self.failed or part.future._failed or bool(part.failures)
+        if unseen:  # the first takes long: those behind it have something to say too
+            for part in islice(unseen, 1, LOOKED_AT):
+                self._note(part)
+
+    def _note(self, part: Part) -> None:
+        """Learn from a part that has ended how long items take, once."""
+        if part.noted or part.future._state is RUNNING:
+            return
+        part.noted = True
+        if part.count > 1:
+            self.settle(part)
+        elif not self.sizer.fixed and (row := part.future._row) is not None:
+            took = row[4] * 1000
+            self.sizer.note(1, took, float(took * took), took)
+
+    def _probe(self) -> None:
+        """Wait for the first outcomes: for a moment, but when many items are on their way, until they come."""
+        self._next_probe = 2 * self.taken
+        patient = self._patient and self.taken >= PATIENT_ITEMS
+        end = None if patient else time.monotonic() + PROBE_SECONDS
+        capacity = 0
+        if patient:
+            self._next_probe = self.taken + SINGLES
+        while not self._closed and not any(
+            part.future._state is not RUNNING and not part.noted for part in self._unseen
+        ):
+            if end is not None and time.monotonic() >= end:
+                return
+            if self.deadline is not None and time.monotonic() >= self.deadline:
+                return
+            if patient and (capacity := self._capacity()) * 2 > self.taken:
+                self._next_probe = 2 * capacity + 1
+                return
+            self._unseen[0].future.await_end(PROBE_SECONDS)
+
+    def _capacity(self) -> int:
+        """How many tasks the cluster can execute at once, as far as is known; it is asked now and then."""
+        now = time.monotonic()
+        if now > self._next_asking:
+            self._next_asking = now + ASKING_SECONDS
+            try:
+                self._known_capacity = self._session.lookout.capacity()
+            except GristmillError:
+                pass  # whoever waits for the outcomes is told
+        return self._known_capacity
 
     def _group(self, first: int, items: list[tuple[Any, ...]], size: int) -> list[Part]:
         if size == 1:
