@@ -50,6 +50,7 @@ BODIES: dict[Request, Body] = {
     Request.RETRY: lambda client, worker: {"by": "somebody", "task": client.task(1)},
     Request.ORDER_WORKER: lambda client, worker: {"by": "somebody", "worker": worker.id, "order": "drain"},
     Request.PAUSE: lambda client, worker: {"by": "somebody", "paused": True},
+    Request.OUTPUT: lambda client, worker: {"task": client.task(1), "lines": [["out", "text"]], "dropped": 1},
     Request.WATCH: lambda client, worker: {"client": client.id, "task": client.task(1)},
     Request.SHUTDOWN: lambda client, worker: {"client": client.id},
 }  # fmt: skip

@@ -23,7 +23,7 @@ _TASK_ID = re.compile(r"([A-Za-z0-9_-]{1,64})\.([0-9]{7,10})\Z")
 _GONE = {
     "expired": (
         TaskExpiredError,
-        "the outcome of task {} is kept no more: it was not submitted with options(keep=...), or that time is over",
+        "the outcome of task {} has expired: it was not submitted with options(keep=...), or that time is over",
     ),
     "unknown": (UnknownTaskError, "expected the id of a task that was submitted; got {}; nobody knows it"),
     "crowded": (QueueFullError, "too many clients wait for task {}: ask again later"),
