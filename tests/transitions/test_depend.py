@@ -99,6 +99,7 @@ def test_a_dependency_in_a_later_part_that_has_no_value_ends_it(
     assert client.told("missing")[-1]["tasks"] == [[9, [client.task(2)]]]
     assert client.outcome(2).state == state
     assert driver.state(client.task(9)) == ""
+    driver.settle()
     assert driver.record(client.task(1))["users"] == "0"
 
 
@@ -158,3 +159,18 @@ def test_what_cannot_be_understood_is_set_aside(driver: Driver, client: PlayedCl
     body = {"client": client.id, "task": client.task(1), "part": 1, "last": True, "dependencies": [], "after": 0}
 
     assert driver.request(Request.DEPEND, {**body, **wrong}) == "malformed"
+
+
+def test_a_task_that_came_again_outlives_what_it_waited_for_before(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, 2, incomplete(client, 9, 1))
+    worker.read(2)
+    worker.succeed(client.task(2))
+    client.depend(9, 2)
+    client.submit([9, 0, CALL, {}])
+    worker.succeed(client.task(1))
+    driver.settle()
+
+    assert driver.state(client.task(9)) == "running"
+    assert driver.database.keys(driver.keys.task("")) == [driver.keys.task(client.task(9))]

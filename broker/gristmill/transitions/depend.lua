@@ -46,7 +46,9 @@ if left then
 elseif ended_one then
   local record = record_of(id)
   record.state = 'inactive'
-  end_as(id, record, ended_one)
+  local state = redis.call('HGET', key_task(ended_one), 'state')
+  local canceled = state == 'canceled' or state == 'canceled_not_found'
+  finish(id, record, canceled and 'canceled' or 'failed', { payload = redis.call('GET', key_value(ended_one)) or 'null', because = ended_one })
 else
   -- As if it had never come: its client sends it again with the values.
   local record = record_of(id)
@@ -56,7 +58,11 @@ else
   if more[1] then doomed[#doomed + 1] = key_payload(id) end
   if more[2] then free_object(more[2]) end
   record.state = 'inactive'
-  drop_needs(id, record, facts[3])
+  local held = {}
+  for dependency in string.gmatch(facts[3], '%S+') do held[#held + 1] = '"' .. dependency .. '"' end
+  for from = 1, #held, MOST_NEEDS do
+    redis.call('XADD', key_continued(), '*', 'drop_uses', '{"version":1,"task":"' .. id .. '","dependencies":[' .. table.concat(held, ',', from, math.min(from + MOST_NEEDS - 1, #held)) .. ']}')
+  end
   forget(id)
 end
 settle()

@@ -262,7 +262,13 @@ local function enter(task)
     local ended_one, gone
     left, ended_one, gone = wait_for(task.id, task.needs)
     if not left then
-      if ended_one then end_as(task.id, { name = task.called.name }, ended_one) else missing[#missing + 1] = { task.number, gone } end
+      if ended_one then
+        local state = redis.call('HGET', key_task(ended_one), 'state')
+        local canceled = state == 'canceled' or state == 'canceled_not_found'
+        finish(task.id, { name = task.called.name }, canceled and 'canceled' or 'failed', { payload = redis.call('GET', key_value(ended_one)) or 'null', because = ended_one })
+      else
+        missing[#missing + 1] = { task.number, gone }
+      end
       return drop_call({ 0, 0, 0, { object = task.object } })
     end
     -- The rest of what it needs comes by `depend`.

@@ -41,24 +41,6 @@ local function drop_use(dependency)
   doomed[#doomed + 1] = key_dependents(dependency)
   if facts[3] then drop_holder(facts[3], dependency) end
 end
--- What a task that ends has needed; of very much the rest is left to other slices.
-local function drop_needs(id, record, needs)
-  local dropped, rest = 0, {}
-  for dependency in string.gmatch(needs, '%S+') do
-    dropped = dropped + 1
-    if dropped <= RESOLVE_LIMIT then
-      -- One that was assigned waits for nothing any more.
-      if record.state == 'inactive' then redis.call('SREM', key_dependents(dependency), id) end
-      drop_use(dependency)
-      budget = budget - 1
-    else
-      rest[#rest + 1] = '"' .. dependency .. '"'
-    end
-  end
-  for from = 1, #rest, RESOLVE_LIMIT do
-    redis.call('XADD', key_continued(), '*', 'drop_uses', '{"version":1,"task":"' .. id .. '","dependencies":[' .. table.concat(rest, ',', from, math.min(from + RESOLVE_LIMIT - 1, #rest)) .. ']}')
-  end
-end
 -- `outcome` is {payload = JSON text, measured = duration, cpu and memory as JSON text, error = JSON text, because}; all may be absent.
 -- `record` is what `record_of` answers; a task that was never recorded has at least a name.
 local function finish(id, record, to, outcome)
@@ -78,7 +60,24 @@ local function finish(id, record, to, outcome)
   if more[2] then free_object(more[2]) end
   end_nested(more[5])
   if record.entry and string.find(record.entry, CLAIMED, 1, true) then redis.call('SREM', key_worker_claimed(record.worker), id) end
-  if more[3] then drop_needs(id, record, more[3]) end
+  if more[3] then
+    -- What it has needed; of very much the rest is left to other slices.
+    local dropped, rest = 0, {}
+    for dependency in string.gmatch(more[3], '%S+') do
+      dropped = dropped + 1
+      if dropped <= RESOLVE_LIMIT then
+        -- One that was assigned waits for nothing any more.
+        if record.state == 'inactive' then redis.call('SREM', key_dependents(dependency), id) end
+        drop_use(dependency)
+        budget = budget - 1
+      else
+        rest[#rest + 1] = '"' .. dependency .. '"'
+      end
+    end
+    for from = 1, #rest, RESOLVE_LIMIT do
+      redis.call('XADD', key_continued(), '*', 'drop_uses', '{"version":1,"task":"' .. id .. '","dependencies":[' .. table.concat(rest, ',', from, math.min(from + RESOLVE_LIMIT - 1, #rest)) .. ']}')
+    end
+  end
   -- The row of the outcome for those who ask by id, a `%` in place of the payload.
   local row = (more[6] or more[7]) and number .. ',' .. attempt .. ',"' .. to .. '",%,' .. measured .. ',' .. wait
   for watcher in string.gmatch(more[7] or '', '%S+') do
@@ -128,8 +127,8 @@ local function resolve(id)
         if left == 0 then
           enqueue(dependent)
         elseif left and left < 0 then
-          -- There was no record (any more): there is none now.
-          redis.call('DEL', key_task(dependent))
+          -- There is no record of it any more, or one that came again and waits for nothing.
+          redis.call('HDEL', key_task(dependent), 'dependencies')
         end
       else
         local record = record_of(dependent)

@@ -26,9 +26,3 @@ local function wait_for(id, needs)
   end
   return left
 end
--- Ends a task as one that it needs has ended; `record` as for `finish`.
-local function end_as(id, record, ended)
-  local state = redis.call('HGET', key_task(ended), 'state')
-  local canceled = state == 'canceled' or state == 'canceled_not_found'
-  finish(id, record, canceled and 'canceled' or 'failed', { payload = redis.call('GET', key_value(ended)) or 'null', because = ended })
-end
