@@ -87,7 +87,7 @@ def scheduler(
 
 
 def test_what_is_in_is_applied(scheduler: SchedulerProcess, driver: Driver, client: PlayedClient) -> None:
-    wait_until(lambda: len(client.outcomes()) == 2, "the outcome and the cancel that were in are applied")
+    wait_until(lambda: len(client.outcomes()) == 2, "the outcome and the cancel that were in are applied", 60)
 
     assert {outcome.number: outcome.state for outcome in client.outcomes()} == {1: "success", 3: "canceled"}
     assert driver.database.length(driver.keys.results()) == 0
@@ -98,6 +98,7 @@ def test_the_intake_is_closed_with_the_reason(scheduler: SchedulerProcess, drive
     wait_until(
         lambda: "maxmemory" in (driver.database.string(driver.keys.intake()) or ""),
         f"the intake is closed because of maxmemory; the scheduler's log is in {scheduler.log_path}",
+        60,
     )
 
 
@@ -107,7 +108,7 @@ def test_duties_are_put_off_and_the_scheduler_stays_connected(
     def applied(number: int) -> bool:
         return any(outcome.number == number for outcome in client.outcomes())
 
-    wait_until(lambda: scheduler.log.count("a duty is put off") >= 3, "duties are put off again and again")
+    wait_until(lambda: scheduler.log.count("a duty is put off") >= 3, "duties are put off again and again", 60)
     wait_until(lambda: applied(1), "what was in is applied")
 
     assert scheduler.log.count("scheduler connected") == 1
@@ -119,7 +120,7 @@ def test_when_there_is_room_again_everything_goes_on(
     scheduler: SchedulerProcess, driver: Driver, client: PlayedClient
 ) -> None:
     database, keys = driver.database, driver.keys
-    wait_until(lambda: "maxmemory" in (database.string(keys.intake()) or ""), "the intake is closed")
+    wait_until(lambda: "maxmemory" in (database.string(keys.intake()) or ""), "the intake is closed", 60)
     database.run("CONFIG", "SET", "maxmemory", "0")
 
     wait_until(lambda: database.string(keys.intake()) == "open", "the intake is open again")

@@ -37,8 +37,9 @@ _REFUSABLE = [
 
 
 FINDINGS = (
-    "count", "dependencies", "dependency_gone", "entry", "entry_gone", "finished", "holder", "inbox", "leftover",
-    "load", "not_held", "nowhere", "object", "pending", "record", "record_gone", "unlisted", "worker_gone",
+    "client_gone", "count", "dependencies", "dependency_gone", "entry", "entry_gone", "finished", "holder", "inbox",
+    "leftover", "load", "not_held", "nowhere", "object", "pending", "record", "record_gone", "request", "unlisted",
+    "worker_gone",
 )  # fmt: skip
 """What housekeeping may find, as its scripts count it."""
 
