@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def allocate() -> int:
+    """Uses 64 MiB for a while."""
+    import time
+
+    data = bytearray(b"x") * (64 << 20)
+    time.sleep(0.05)
+    return len(data)
+
+
 def fail_late(message: str) -> NoReturn:
     """Late enough that another task depends on it by then."""
     import time
@@ -32,7 +41,7 @@ def test_what_a_cluster_did_is_on_the_pages(start_cluster: Callable[..., LocalCl
         return rows
 
     with Client(cluster) as client:
-        assert client.options(tags=["nightly"]).submit(tasks.add, 1, 2).result() == 3
+        assert client.options(tags=["nightly"], name="big one").submit(allocate).result() == 64 << 20
         failed = client.options(retries=1).submit(fail_late, "no <price>")
         after = client.submit(tasks.add, failed, 1)
         assert isinstance(after.exception(), ValueError)
@@ -46,10 +55,10 @@ def test_what_a_cluster_did_is_on_the_pages(start_cluster: Callable[..., LocalCl
         wait_until(lambda: found("state=canceled"), "the cancel is in the history")
 
     wait_until(lambda: len(found("")) == 4, "all tasks are in the history")
-    (one,) = found("state=success&tag=nightly")
-    assert one["function"].endswith("add")
-    assert one["duration_us"] > 0
-    assert one["memory"] > 1 << 20
+    (one,) = found("state=success&tag=nightly&text=BIG")
+    assert one["function"].endswith("allocate")
+    assert one["duration_us"] >= 50_000
+    assert one["memory"] > 32 << 20
     assert one["wait_ms"] >= 0
     body = page.get(f"/api/v1/tasks/{failed.task_id}").get_json()
     assert [attempt["number"] for attempt in body["attempts"]] == [2, 1]

@@ -27,7 +27,7 @@ class TaskFilter:
     graph: str = ""
     tag: str = ""
     text: str = ""
-    """In the id, the function's name or the error; capital letters do not matter."""
+    """In the id, the names of function and task, or the error; capital letters do not matter."""
     since: int = 0
     """Tasks that have changed at or after this time, ms."""
     until: int = 0
@@ -137,7 +137,8 @@ def _conditions(wanted: TaskFilter) -> tuple[list[str], list[Any]]:
         add("tags IS NOT NULL AND EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)", wanted.tag)
     if wanted.text:
         like = f"%{_escaped(wanted.text)}%"
-        add("(function LIKE ? ESCAPE '\\' OR error LIKE ? ESCAPE '\\' OR task LIKE ? ESCAPE '\\')", like, like, like)
+        columns = ("function", "node", "error", "task")
+        add("(" + " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in columns) + ")", *[like] * len(columns))
     if wanted.since:
         add("changed >= ?", wanted.since)
     if wanted.until:

@@ -120,7 +120,7 @@ class Tracked:
         return Span(worker, kind, start, at, self.task, busy_ms=(row.duration_us or 0) / 1000 or at - start)
 
     def _tell(self, about: dict[str, Any]) -> None:
-        graph, node, lane = about.get("graph"), about.get("key"), about.get("lane")
+        graph, node, lane = about.get("graph"), about.get("key") or about.get("name"), about.get("lane")
         self.graph = graph[:LONGEST_WORD] if isinstance(graph, str) and graph else self.graph
         self.node = node[:LONGEST_WORD] if isinstance(node, str) and node else self.node
         self.lane = lane[: 2 * LONGEST_WORD] if isinstance(lane, str) and lane else self.lane
