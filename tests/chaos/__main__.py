@@ -102,10 +102,12 @@ def run(folder: Path, seed: int, seconds: float) -> list[str]:
 def _wait(world: Installation, condition: Callable[[], bool], seconds: float) -> bool:
     """Wait for something while the events are read."""
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        if condition():
+            return True
         world.watch()
         time.sleep(0.1)
-    return condition()
+    return False
 
 
 def _judge(world: Installation, storm: Storm, folder: Path) -> list[str]:
