@@ -185,3 +185,36 @@ class TestAFrozenAgent:
 def redis_ms(hand: ByHand) -> int:
     seconds, microseconds = hand.database.run("TIME")
     return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def test_what_a_frozen_processor_was_handed_by_a_former_server_does_not_start_when_nobody_counts_it_as_held(
+    own_server: RedisServer, own_hand: ByHand, worker: WorkerProcess, tmp_path: Path
+) -> None:
+    """The agent tells the new server that it holds nothing; from then on the task runs elsewhere."""
+    log = tmp_path / "log"
+    own_hand.outcome(own_hand.assign(tasks.add, 1, 1))
+    (processor,) = worker.processors()
+
+    def reading() -> bool:
+        connections = own_hand.database.run("CLIENT", "LIST").splitlines()
+        return any(b"/p1 " in line and b"flags=b" in line for line in connections)
+
+    def frozen() -> bool:
+        processor.suspend()
+        if reading():
+            return True
+        processor.resume()
+        return False
+
+    wait_until(frozen, "it is frozen while it waits for tasks")
+    own_hand.assign(tasks.note_start, str(log), "handed over while it was frozen")
+    wait_until(lambda: len(own_hand.pending()) == 2, "Redis has handed the task to the frozen processor")
+    own_server.restart()
+    said = wait_until(lambda: own_hand.said(own_hand.keys.results(), "held"), "the agent says what is held")
+    assert said[-1]["tasks"] == []
+    processor.resume()
+    own_hand.database.run("XTRIM", own_hand.keys.worker_tasks(own_hand.worker), "MAXLEN", 0)
+    own_hand.control("settled", {"number": said[-1]["number"]})
+
+    assert own_hand.outcome(own_hand.assign(tasks.add, 2, 2), timeout=30).value == 4, "it goes on with what is new"
+    assert tasks.started_lines(log) == []

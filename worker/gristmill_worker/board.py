@@ -39,7 +39,7 @@ import orjson
 
 from gristmill_worker.nameless import nameless_file
 
-WORDS = 32
+WORDS = 40
 # Written by the agent.
 FRESH_UNTIL = 0
 """The processor starts nothing after this time (ns)."""
@@ -55,6 +55,8 @@ SERVER = 5
 """The Redis server (`server_word`) from which the processor may read: nothing is owed to it any more."""
 ALONE = 6
 """Not 0: nobody else can run what a waiting task waits for: it runs its own unstarted children itself."""
+SUCCESSOR = 32
+"""The server that answers now, once the agent has told it what is held: what another one has given does not count."""
 # Written by the processor.
 HELPLESS = 7
 """The START that waits in threads which cannot run its children themselves; of another START it says nothing."""
@@ -195,8 +197,12 @@ class ProcessorBoard(_Memory):
         finally:
             fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1)
 
-    def hold(self, rows: Sequence[bytes]) -> None:
-        """The batch that was just read (texts of `row_text`); what the former one had is finished or taken."""
+    def hold(self, rows: Sequence[bytes], server: int = 0) -> bool:
+        """The batch that was just read (texts of `row_text`); what the former one had is finished or taken.
+
+        False when it came too late: it was read from a `server` (0: not said) that is over, and another has been told
+        that this processor does not hold it.
+        """
         text = b",".join(rows)
         if len(rows) > BATCH_ROWS or len(text) > BATCH_ROWS_BYTES:
             raise ValueError(f"expected at most {BATCH_ROWS} rows; got {len(rows)} with {len(text)} bytes")
@@ -214,10 +220,14 @@ class ProcessorBoard(_Memory):
             words[facts + 2] = len(rows)
             words[facts + 3] = self._start >> 16
             self._map[taken : taken + BATCH_ROWS] = bytes(BATCH_ROWS)
+            if server and words[SUCCESSOR] and words[SUCCESSOR] != server:
+                words[facts + 2] = 0
+                return False
             words[BATCH] = batch
         finally:
             fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1)
         self._taken = taken
+        return True
 
     def taken(self, index: int) -> bool:
         """Whether the agent has taken the row, as a hint: only `start` decides."""

@@ -67,6 +67,8 @@ class Link:
         self._last = "0"
         self._from = NEW
         self._server = ""
+        self.server = 0
+        """The server that it reads from, as the board names it."""
         self._refusals = 0
         self._reads: dict[int, bytes] = {}
 
@@ -96,12 +98,12 @@ class Link:
                 connection.send(pack(("CLIENT", "KILL", "ID", former)))
                 connection.read()
         self._board.words[CONNECTION] = connection.request("CLIENT", "ID")
-        self._server = connection.run_id
+        self._server, self.server = connection.run_id, server_word(connection.run_id)
         self._wait_until_settled()
 
     def _wait_until_settled(self) -> None:
         """Another server than before may deliver again what this worker has had: the agent puts it right first."""
-        words, server = self._board.words, server_word(self._server)
+        words, server = self._board.words, self.server
         give_up = time.monotonic() + SETTLE_SECONDS
         while words[SERVER] not in (0, server) and not words[LEAVING]:
             if time.monotonic() > give_up:

@@ -137,7 +137,8 @@ class Processor:
         while not words[LEAVING]:
             entries = self._link.exchange(self._count, self._tidy)
             if entries:
-                self._hold(entries)
+                if not self._hold(entries):
+                    entries = []
             else:
                 self._files.forget()
             words[TURN] += 1
@@ -167,8 +168,8 @@ class Processor:
 
     # --- a batch ------------------------------------------------------------------------------------------
 
-    def _hold(self, entries: list[Entry]) -> None:
-        """Show the agent what was read."""
+    def _hold(self, entries: list[Entry]) -> bool:
+        """Show the agent what was read; False when it does not count any more."""
         rows, watch = [], len(entries) > 1
         for entry, fields in entries:
             options = fields.get(b"options")
@@ -178,9 +179,11 @@ class Processor:
                     self._flush_bytes = -1
             name = self._names.get(fields[b"name"]) or self._name(fields[b"name"])
             rows.append(row_text(fields[b"task"], fields[b"attempt"], entry, name, _run_text(options)))
-        self.board.hold(rows)
+        if not self.board.hold(rows, self._link.server):
+            return False
         if watch and not self._words[WATCHING]:
             self._wake_agent()
+        return True
 
     def _name(self, name: bytes) -> bytes:
         if len(self._names) > 1000:

@@ -16,7 +16,7 @@ import logging
 import orjson
 
 from gristmill.protocol.kinds import BATCH_TASKS
-from gristmill_worker.board import SERVER, clock_ns, server_word
+from gristmill_worker.board import SERVER, SUCCESSOR, clock_ns, server_word
 from gristmill_worker.processors import SECOND, Processor
 from gristmill_worker.reports import Reports
 
@@ -55,6 +55,8 @@ class Succession:
         for processor in processors:
             board = processor.board
             with board.locked(LOCK_SECONDS):
+                # What it had been handed by the former server and shows only after this does not count.
+                board.words[SUCCESSOR] = self._server
                 finished += board.outcomes_since(processor.positions[0][1] if processor.positions else 0)
                 held += [(row.task, row.attempt, processor.name) for row in board.held()]
         for first in range(0, len(finished), BATCH_TASKS):
