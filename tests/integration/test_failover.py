@@ -32,7 +32,9 @@ class Pair:
         self.master.command("CONFIG", "SET", "repl-diskless-sync-delay", "0")
         self.replica.command("REPLICAOF", "127.0.0.1", str(self.master.port))
         with contextlib.closing(Database(self.replica.address)) as database:
-            wait_until(lambda: "master_link_status:up" in database.info("replication"), "the replica follows")
+            wait_until(
+                lambda: "master_link_status:up" in database.info("replication"), "the replica follows", timeout=30
+            )
         self.name.symlink_to(self.master.socket)
 
     @property
@@ -72,23 +74,23 @@ def test_an_outcome_in_the_lost_part_is_sent_again_and_the_task_does_not_run_aga
     cluster = start_cluster(redis=pair.address, workers=1, schedulers=1)
     log = tmp_path / "log"
     with Client(cluster) as client:
-        client.submit(tasks.nothing).result(timeout=10)
-        futures = [client.submit(tasks.note_start_and_work, str(log), str(number), 0.01) for number in range(40)]
-        wait_until(lambda: futures[5].done(), "some are done")
+        client.submit(tasks.nothing).result(timeout=30)
+        futures = [client.submit(tasks.note_start_and_work, str(log), str(number), 0.02) for number in range(150)]
+        wait_until(lambda: futures[5].done(), "some are done", timeout=30)
         (scheduler,) = cluster.schedulers
         scheduler.send_signal(signal.SIGSTOP)
         pair.part()
         # What the worker has got it finishes; nobody applies the outcomes.
         with contextlib.closing(Database(pair.master.address)) as database:
             results = cluster.keys.results()
-            wait_until(lambda: database.length(results) > 0, "outcomes wait")
+            wait_until(lambda: database.length(results) > 0, "outcomes wait", timeout=30)
         ran = len(tasks.started_lines(log))
         pair.fail_over()
         scheduler.send_signal(signal.SIGCONT)
 
-        assert client.gather(futures, timeout=30) == [str(number) for number in range(40)]
+        assert client.gather(futures, timeout=30) == [str(number) for number in range(150)]
     assert ran > 5
-    assert Counter(tasks.started_lines(log)) == Counter(str(number) for number in range(40))
+    assert Counter(tasks.started_lines(log)) == Counter(str(number) for number in range(150))
 
 
 def test_what_executes_goes_on_although_its_delivery_was_lost(
@@ -99,16 +101,20 @@ def test_what_executes_goes_on_although_its_delivery_was_lost(
     gates = [tmp_path / f"gate-{number}" for number in range(3)]
     with Client(cluster) as client:
         futures = [held(client, log, gate, str(tmp_path / gate.name.replace("gate", "end"))) for gate in gates]
-        wait_until(lambda: len(tasks.started_lines(log)) == 1, "the first executes")
+        wait_until(lambda: len(tasks.started_lines(log)) == 1, "the first executes", timeout=30)
         client.flush()
         pair.part()
         gates[0].touch()
-        wait_until(lambda: len(tasks.started_lines(log)) == 2, "the second executes, which the replica has not seen")
+        wait_until(
+            lambda: len(tasks.started_lines(log)) == 2,
+            "the second executes, which the replica has not seen",
+            timeout=30,
+        )
         pair.fail_over()
         with contextlib.closing(Database(pair.replica.address)) as database:
             (worker,) = database.zset(cluster.keys.workers())
             record = cluster.keys.worker(worker)
-            wait_until(lambda: "held" in database.hash(record), "the new master is told what is held")
+            wait_until(lambda: "held" in database.hash(record), "the new master is told what is held", timeout=30)
         for gate in gates[1:]:
             gate.touch()
 
@@ -119,11 +125,11 @@ def test_what_executes_goes_on_although_its_delivery_was_lost(
 def test_what_was_submitted_in_the_lost_part_is_sent_again(pair: Pair, start_cluster: Starter, tmp_path: Path) -> None:
     cluster = start_cluster(redis=pair.address)
     with Client(cluster) as client:
-        assert client.submit(abs, -1).result(timeout=10) == 1
+        assert client.submit(abs, -1).result(timeout=30) == 1
         pair.part()
         done = client.map(abs, range(-300, 0), timeout=30)
         futures = [client.submit(tasks.sleep_long, 0.02) for _ in range(100)]
-        wait_until(lambda: sum(future.done() for future in futures) > 10, "some are done")
+        wait_until(lambda: sum(future.done() for future in futures) > 10, "some are done", timeout=30)
         with Client(cluster) as later:
             pair.fail_over()
 

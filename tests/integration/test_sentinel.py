@@ -31,7 +31,9 @@ class Watched:
         master, replica = self.servers
         replica.command("REPLICAOF", "127.0.0.1", str(master.port))
         with contextlib.closing(Database(replica.address)) as database:
-            wait_until(lambda: "master_link_status:up" in database.info("replication"), "the replica follows")
+            wait_until(
+                lambda: "master_link_status:up" in database.info("replication"), "the replica follows", timeout=30
+            )
         self.port = free_port()
         configuration = folder / "sentinel.conf"
         configuration.write_text(
@@ -83,13 +85,15 @@ def test_a_failover_to_a_replica_that_misses_the_last_writes_loses_no_task(
         cluster = stack.enter_context(LocalCluster(redis=watched.address, namespace=namespace, workers=2, schedulers=2))
         client = stack.enter_context(Client(cluster))
         futures = [client.submit(tasks.note_start_and_work, str(log), str(number), 0.01) for number in range(300)]
-        wait_until(lambda: sum(future.done() for future in futures) > 20, "some are done")
+        wait_until(lambda: sum(future.done() for future in futures) > 20, "some are done", timeout=30)
         # From now on the replica may not come in any more.
         database.run("CONFIG", "SET", "requirepass", "secret")
         database.run("CLIENT", "KILL", "TYPE", "replica")
-        wait_until(lambda: "master_link_status:down" in others.info("replication"), "the replica is cut off")
+        wait_until(
+            lambda: "master_link_status:down" in others.info("replication"), "the replica is cut off", timeout=30
+        )
         done = sum(future.done() for future in futures)
-        wait_until(lambda: sum(future.done() for future in futures) > done + 10, "more are done")
+        wait_until(lambda: sum(future.done() for future in futures) > done + 10, "more are done", timeout=30)
         master.kill()
 
         assert client.gather(futures, timeout=90) == [str(number) for number in range(300)]
