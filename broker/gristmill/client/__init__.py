@@ -5,6 +5,8 @@ many.py        the API for many items: map, starmap, imap, imap_unordered
 imap.py        values as they come
 progress.py    how far a map has come
 mapping.py     one function for many items: what goes together, and what comes back
+parts.py       some items and the task that carries them
+probing.py     when a map waits for what its first items say
 chunking.py    how many short items travel as one task (pure)
 options.py     what may differ from task to task
 future.py      the futures: what `concurrent.futures` promises

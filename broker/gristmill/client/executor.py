@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gristmill.client.future import Future
 from gristmill.client.imap import Imap
-from gristmill.client.mapping import Mapped, Part
+from gristmill.client.mapping import Mapped
+from gristmill.client.parts import Part
 from gristmill.errors import ClientClosedError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
 from gristmill.client.chunking import MOST_ITEMS
-from gristmill.client.mapping import Chunksize, Mapped, Part
+from gristmill.client.mapping import Mapped
+from gristmill.client.parts import Chunksize, Part
 from gristmill.client.progress import Progress
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from gristmill.client.functions import name_of
 from gristmill.client.imap import WINDOW, Imap, ImapUnordered
-from gristmill.client.mapping import Chunksize, Mapped, Part
+from gristmill.client.mapping import Mapped
+from gristmill.client.parts import Chunksize, Part
 from gristmill.client.progress import Progress
 
 if TYPE_CHECKING:

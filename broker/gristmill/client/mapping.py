@@ -11,20 +11,21 @@ promised for the item, not for its neighbours), those with futures among their a
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from gristmill.client.chunking import CHUNK_BYTES, MOST_ITEMS, Sizer
 from gristmill.client.functions import check_call
 from gristmill.client.future import RUNNING, Future
+from gristmill.client.parts import LARGEST_CHUNKSIZE, Chunksize, Part, check_chunksize
+from gristmill.client.probing import Probing
 from gristmill.client.serializer import LargeCall, dump_call
 from gristmill.client.serializing import DependencyFailedError
-from gristmill.errors import GristmillError, ProcessorDiedError, SerializationError, WorkerDiedError
+from gristmill.errors import ProcessorDiedError, SerializationError, WorkerDiedError
 from gristmill.protocol import payloads
 from gristmill.protocol.chunks import SLICE_NS, ChunkOutcome, columns_of, dump_calls, dump_columns
 from gristmill.protocol.kinds import INLINE_BYTES
@@ -37,46 +38,11 @@ SINGLES = 50
 """While items travel alone, so many are taken from the source at a time."""
 LOOKED_AT = 64
 """So many parts are looked at, to see whether they have ended."""
-PROBES = 32
-PROBE_SECONDS = 0.05
-"""After so many items, and each time their number has doubled, the first outcome is awaited, but no longer than this:
-what it says may save sending thousands alone."""
-PATIENT_ITEMS = 1000
-"""When so many have been sent without an outcome, and they keep the cluster busy, the first is waited for."""
-ASKING_SECONDS = 5.0
-"""How large the cluster is, is asked this often meanwhile."""
 ITEM_BYTES = 2048
 """An item whose call is larger travels alone."""
 LARGEST_CHUNK_BYTES = 64 * 1024
-LARGEST_CHUNKSIZE = 100_000
 _ALONE = frozenset({"run", "retries", "keep", "keep_ms", "stream"})
 """Options that are promised for each item."""
-
-Chunksize = int | Literal["auto"]
-
-
-class Part:
-    """Some items that follow each other, and the task that carries them."""
-
-    __slots__ = ("count", "counted", "failures", "first", "future", "items", "noted", "rest", "values")
-
-    def __init__(self, first: int, items: list[tuple[Any, ...]], future: Future) -> None:
-        self.first = first
-        """The position of its first item in the source."""
-        self.count = len(items)
-        self.items: list[tuple[Any, ...]] | None = items
-        """Kept while they may have to be sent again."""
-        self.future = future
-        self.values: list[Any] | None = None
-        """What came of the first of them; None before that is known."""
-        self.failures: dict[int, BaseException] = {}
-        """By position in `values`."""
-        self.rest: list[Part] = []
-        """What it did not get to, sent again."""
-        self.counted = 0
-        """How many of its items the progress counts as done."""
-        self.noted = False
-        """Whether it was learned from it how long items take."""
 
 
 class Mapped:
@@ -128,11 +94,7 @@ class Mapped:
         self._closed = False
         self._unseen: deque[Part] = deque()
         """Parts not yet looked at by `_look`, in order."""
-        self._next_probe = PROBES
-        self._patient = patient
-        self._known_capacity = 0
-        self._next_asking = 0.0
-        self.deadline = deadline
+        self.probing = Probing(session, patient=patient, deadline=deadline)
         if session.serializer is not None or not _ALONE.isdisjoint(self._options):
             self.sizer = Sizer(1, fixed=True)
         elif chunksize == "auto":
@@ -167,8 +129,8 @@ class Mapped:
     def _look(self) -> None:
         """Note what has come back meanwhile; wait for the first of it when it would make a difference."""
         unseen = self._unseen
-        if unseen and self.taken >= self._next_probe and self.sizer.wants_to_know:
-            self._probe()
+        if unseen and self.sizer.wants_to_know:
+            self.probing.wait(unseen, self.taken)
         while unseen and unseen[0].future._state is not RUNNING:
             part = unseen.popleft()
             self._note(part)
@@ -187,37 +149,6 @@ class Mapped:
         elif not self.sizer.fixed and (row := part.future._row) is not None:
             took = row[4] * 1000
             self.sizer.note(1, took, float(took * took), took)
-
-    def _probe(self) -> None:
-        """Wait for the first outcomes: for a moment, but when many items are on their way, until they come."""
-        self._next_probe = 2 * self.taken
-        patient = self._patient and self.taken >= PATIENT_ITEMS
-        end = None if patient else time.monotonic() + PROBE_SECONDS
-        capacity = 0
-        if patient:
-            self._next_probe = self.taken + SINGLES
-        while not self._closed and not any(
-            part.future._state is not RUNNING and not part.noted for part in self._unseen
-        ):
-            if end is not None and time.monotonic() >= end:
-                return
-            if self.deadline is not None and time.monotonic() >= self.deadline:
-                return
-            if patient and (capacity := self._capacity()) * 2 > self.taken:
-                self._next_probe = 2 * capacity + 1
-                return
-            self._unseen[0].future.await_end(PROBE_SECONDS)
-
-    def _capacity(self) -> int:
-        """How many tasks the cluster can execute at once, as far as is known; it is asked now and then."""
-        now = time.monotonic()
-        if now > self._next_asking:
-            self._next_asking = now + ASKING_SECONDS
-            try:
-                self._known_capacity = self._session.lookout.capacity()
-            except GristmillError:
-                pass  # whoever waits for the outcomes is told
-        return self._known_capacity
 
     def _group(self, first: int, items: list[tuple[Any, ...]], size: int) -> list[Part]:
         if size == 1:
@@ -427,7 +358,7 @@ class Mapped:
     def close(self, parts: Iterable[Part]) -> None:
         """Nothing more is wanted: what has not ended is cancelled, without waiting for the answer."""
         with self._lock:
-            self._closed = True
+            self._closed = self.probing.closed = True
             unfinished: list[Future] = []
             pending: list[Part] = []
             while True:
@@ -443,16 +374,6 @@ class Mapped:
                     unfinished.append(part.future)
         if unfinished and self._session.refusal is None:
             self._session.cancel(unfinished)
-
-
-def check_chunksize(chunksize: Chunksize) -> None:
-    """Raise ValueError for what is neither "auto" nor a number of items."""
-    if chunksize != "auto" and (
-        not isinstance(chunksize, int) or isinstance(chunksize, bool) or not 1 <= chunksize <= LARGEST_CHUNKSIZE
-    ):
-        raise ValueError(
-            f'expected chunksize to be "auto" or a whole number from 1 to {LARGEST_CHUNKSIZE:,}; got {chunksize!r}'
-        )
 
 
 def _named(at: int, error: SerializationError | TypeError) -> SerializationError | TypeError:
