@@ -84,8 +84,6 @@ class Index:
         """Where history begins; 0 when it is empty."""
         self.gaps = 0
         """How many gaps were found so far."""
-        self.version = 0
-        """Another one after every change of what pages may show."""
 
     def close(self) -> None:
         """Forget everything."""
@@ -126,8 +124,6 @@ class Index:
             if self._since_trim >= TRIM_EVERY:
                 self._since_trim = 0
                 self._trim()
-            if changes:
-                self.version += 1
         return ended
 
     def _recall(self, tasks: set[str]) -> None:
@@ -163,7 +159,6 @@ class Index:
         with self._lock:
             self._gap(at, 0, "reset")
             self.number, self.last_at = 0, at
-            self.version += 1
 
     def _change(
         self,
@@ -205,7 +200,6 @@ class Index:
             self._connection.executemany("INSERT INTO failures VALUES (NULL, ?, ?, ?, ?, ?)", rows)
             forget = "DELETE FROM failures WHERE id <= (SELECT max(id) FROM failures) - ?"
             self._connection.execute(forget, (FAILURES_KEPT,))
-            self.version += 1
 
     # --- what became of those that were in a gap -----------------------------------------------------------
 
@@ -223,7 +217,6 @@ class Index:
             self._connection.executemany("UPDATE tasks SET state = ?, ended = ? WHERE id = ? AND ended IS NULL", rows)
             for _, task, _ in states:
                 self._live.pop(task, None)
-            self.version += 1
 
     # --- forgetting -----------------------------------------------------------------------------------------
 

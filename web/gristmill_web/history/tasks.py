@@ -209,10 +209,3 @@ def totals(index: Index, behind: int) -> Totals:
     """How much history there is."""
     (tasks,), (changes,) = index.select("SELECT count(*) FROM tasks UNION ALL SELECT count(*) FROM changes")
     return Totals(tasks, changes, index.first_at, behind)
-
-
-def states_of(index: Index, wanted: TaskFilter) -> dict[str, int]:
-    """How many of the tasks that the filter lets through are in each state."""
-    conditions, values = _conditions(wanted)
-    where = " AND ".join(conditions) or "1"
-    return dict(index.select(f"SELECT state, count(*) FROM tasks WHERE {where} GROUP BY state", values))
