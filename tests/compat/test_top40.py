@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
-import inspect
 import operator
 import os
 import re
@@ -409,9 +408,6 @@ def test_31_a_client_that_travels_keeps_its_settings(cluster: LocalCluster) -> N
             copy.disconnect()
 
 
-@pytest.mark.skipif(
-    "stream_output" not in inspect.signature(gristmill.Client).parameters, reason="this release streams no output"
-)
 def test_32_output_of_tasks_comes_to_the_client(cluster: LocalCluster, capfd: pytest.CaptureFixture[str]) -> None:
     def speak() -> None:
         import sys
