@@ -158,7 +158,9 @@ class LeafUnpickler(pickle.Unpickler):
         self._leaves = leaves
 
     def persistent_load(self, pid: Any) -> Any:
-        """`("task", id)` or `(kind of leaf, index)`."""
+        """`("task", id)`, or the id alone; or `(kind of leaf, index)`."""
+        if type(pid) is str:
+            return self._value_of(pid)
         kind, which = pid
         if kind == "task":
             return self._value_of(which)
