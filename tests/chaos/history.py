@@ -6,7 +6,8 @@
 3. No task starts before what it depends on has ended.
 4. A task ends once in Redis, and nothing happens to it afterwards; each change is one that the table of states allows.
 5. Attempt numbers never fall.
-6. An attempt whose final outcome has reached Redis is not followed by another.
+6. An attempt whose final outcome has reached Redis is not followed by another, unless its worker's lease had ended
+   before: then it has no say any more, although it may take a moment until all that it held has moved on.
 7. No execution starts after its cancel was told to the client.
 8. Nobody is told that a task could not be understood.
 """
@@ -26,6 +27,9 @@ from gristmill.protocol.states import TERMINAL, TRANSITIONS
 _TERMINAL = {state.value for state in TERMINAL}
 MAX_DEATHS = 3
 """The default: so many executions must have been lost before a task may fail for it."""
+
+ENDING_MS = 3000
+"""So long it may take from the end of a lease until what the worker held has moved on."""
 
 
 def _reachable() -> dict[str, set[str]]:
@@ -56,6 +60,8 @@ class Change(NamedTuple):
     at_ms: int
     state: str
     attempt: int
+    event: str = ""
+    """What brought it back to its lane, where `events` says so."""
 
 
 @dataclass
@@ -234,6 +240,8 @@ def _outcomes(histories: Histories) -> Iterator[str]:
             continue
         # An outcome that came after its task had been moved on is stale, and counts for nothing.
         moved_on = next((c for c in changes if c.attempt == attempt and c.state == "inactive"), None)
+        if moved_on and moved_on.event == "WorkerDisconnect" and moved_on.at_ms - at_ms < ENDING_MS:
+            continue
         if moved_on is None or moved_on.at_ms > at_ms:
             yield (
                 f"law 6: attempt {again.attempt} of {task} was assigned at {again.at_ms}; "

@@ -169,7 +169,8 @@ class Installation:
                 fields = dict(zip(flat[::2], flat[1::2], strict=True))
                 workers = orjson.loads(fields[b"workers"])
                 for task, state, attempt, worker, *rest in orjson.loads(fields[b"changes"]):
-                    self.histories.changes[task].append(Change(at_ms, state, attempt))
+                    about = rest[-1] if rest and isinstance(rest[-1], dict) else {}
+                    self.histories.changes[task].append(Change(at_ms, state, attempt, about.get("event", "")))
                     self._write("change", at_ms, task, state, attempt, workers[worker] if worker >= 0 else "-", rest)
 
     def set_aside(self) -> list[str]:

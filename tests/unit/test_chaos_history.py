@@ -179,6 +179,15 @@ def test_a_process_that_was_killed_before_its_task_noted_its_start_is_named_by_t
     assert broken_laws(histories) == []
 
 
+@pytest.mark.parametrize(("after_ms", "explained"), [(500, True), (60_000, False)])
+def test_the_outcome_of_a_worker_whose_lease_had_ended_counts_for_nothing(after_ms: int, explained: bool) -> None:
+    histories = good()
+    moved_on = Change(3 + after_ms, "inactive", 1, "WorkerDisconnect")
+    histories.changes["x.1"][2:] = [moved_on, Change(70_000, "running", 2), Change(70_001, "success", 2)]
+
+    assert (broken_laws(histories) == []) == explained
+
+
 def test_a_torn_last_line_of_a_killed_client_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "client3.history"
     submit = json.dumps({"kind": "submit", "token": "a", "expect": "value", "value": 1, "needs": []})
