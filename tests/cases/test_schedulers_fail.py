@@ -111,12 +111,12 @@ def test_h20_a_worker_that_comes_back_with_its_name_host_and_pid_is_another_one(
 ) -> None:
     """A worker is killed while it executes and started again at once as a container would be: with the same name, host
     and, where the system lets us choose it, pid. The task of the first is recovered, and two workers are shown."""
+    programs.scheduler()
     if os.geteuid() == 0 and shutil.which("unshare"):
         programs.prefix = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
         if subprocess.run([*programs.prefix, "true"], check=False, capture_output=True).returncode:
             programs.prefix = ()
     log = tmp_path / "log"
-    programs.scheduler()
     first = programs.worker("--name", "same")
     with programs.client() as client:
         future = client.submit(tasks.wait_first_time_only, str(log), str(tmp_path / "never"))

@@ -85,6 +85,7 @@ class Programs:
         for program in self.started:
             if program.running():
                 program.signal(signal.SIGCONT)
-                program.signal(signal.SIGTERM)
+                # What stands before a command may pass no other signal on.
+                program.signal(signal.SIGKILL if self.prefix else signal.SIGTERM)
         for program in self.started:
             program.process.wait(timeout=30)
