@@ -38,7 +38,8 @@ pack: Callable[[tuple[Any, ...]], bytes] = hiredis.pack_command
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 REPLY_TIMEOUT_SECONDS = 10.0
-RECEIVE_BYTES = 131_072
+RECEIVE_BYTES = 65_536
+"""Below what the allocator maps anew for each read."""
 PATIENCE_SECONDS = 1.0
 """After so long the log says that Redis is being waited for."""
 BLOCK_MILLISECONDS = 2000
