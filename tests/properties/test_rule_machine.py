@@ -462,5 +462,6 @@ def test_the_machine_knows_every_request_but_those_that_have_tests_of_their_own(
         Request.RELEASE,
         Request.CLIENT_BEAT,
         Request.WATCH,
+        Request.OUTPUT,
         Request.DEPEND,
     }
