@@ -119,6 +119,8 @@ class World(Driver):
         self.reported: set[str] = set()
         """Tasks whose final outcome a worker has sent, and Redis has taken."""
         self.answered: set[tuple[str, int]] = set()
+        # Redis looks that often whether a blocked read is over: ten times a second would be most of a run.
+        self.database.run("CONFIG", "SET", "hz", 500)
         settings = SchedulerSettings(redis=database.address, namespace=self.keys.namespace)
         self._settings = settings.model_copy(
             update={"takeover_seconds": TAKEOVER_SECONDS, "sweep_seconds": SWEEP_SECONDS}
@@ -166,6 +168,7 @@ class World(Driver):
         self._bury()
         for key in self.database.keys(self.keys.prefix):
             self.database.run("UNLINK", key)
+        self.database.run("CONFIG", "SET", "hz", 10)
 
     def until(self, condition: Callable[[], object], description: str) -> None:
         """Turns until something is true."""
