@@ -13,43 +13,20 @@ import os
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
-from crash import points, processes, sweep
+from crash import points, pool, processes, sweep
 from crash.points import Point
 from crash.scenarios import SCENARIOS
-from crash.world import BrokenLawError
 from support.database import Database
 from support.server import RedisServer
-
-_database: Database | None = None
-_redis = Path()
-
-
-def _begin(redis: Path) -> None:
-    global _database, _redis
-    _redis = redis
-    _database = Database(f"unix://{redis}")
-
-
-def _run(job: tuple[str, Point]) -> tuple[str, Point, str, str]:
-    """One run in a process of the pool: scenario or role, point, command of the crash, violation."""
-    scenario, point = job
-    assert _database is not None
-    try:
-        if scenario in processes.ROLES:
-            return scenario, point, processes.run(_redis, scenario, point).crashed_at, ""
-        return scenario, point, sweep.run(_database, scenario, point).crashed_at, ""
-    except BrokenLawError as violation:
-        return scenario, point, "", str(violation)
 
 
 def judge(server: RedisServer, jobs: int, todo: Iterable[tuple[str, Point]]) -> tuple[int, int, list[str]]:
     """Run all of it; how many runs, how many of them reached their point, and the violations."""
     runs, reached, found = 0, 0, []
     # Spawned, not forked: nothing of this process is shared.
-    with multiprocessing.get_context("spawn").Pool(jobs, _begin, (server.socket,)) as pool:
-        for scenario, point, crashed_at, violation in pool.imap_unordered(_run, todo):
+    with multiprocessing.get_context("spawn").Pool(jobs, pool.begin, (server.socket,)) as processes_of_pool:
+        for scenario, point, crashed_at, violation in processes_of_pool.imap_unordered(pool.run, todo):
             runs += 1
             reached += bool(crashed_at) or bool(violation)
             if violation:
