@@ -143,6 +143,13 @@ class ByHand:
     def control(self, kind: str, body: dict[str, Any]) -> None:
         self.database.run("XADD", self.keys.worker_control(self.worker), "*", kind, orjson.dumps(body))
 
+    def settle(self) -> None:
+        """Answer what the worker says when another server has come: from then on its processors read."""
+        (message, *_) = wait_until(
+            lambda: self.said(self.keys.results(), "held")[::-1], "the worker says what it holds"
+        )
+        self.control("settled", {"number": message["number"]})
+
     def function(self, function: Callable[..., Any]) -> str:
         """The object that holds the function."""
         data = cloudpickle.dumps(function)
