@@ -220,10 +220,9 @@ def test_an_argument_for_which_redis_has_no_room_is_refused_and_leaves_nothing(
         # Nobody closes the intake: the client learns from Redis itself that there is no room.
         cluster.schedulers[0].send_signal(signal.SIGSTOP)
         limit_memory(database, 1_000_000)
-        future = client.submit(len, b"y" * 8_000_000)
-        wait_until(lambda: client._session.outbox.full, "Redis has refused it", timeout=30)
+        with pytest.raises(QueueFullError, match="Redis has no room for an argument of 8,000,0"):
+            client.submit(len, b"y" * 8_000_000)
         cluster.schedulers[0].send_signal(signal.SIGCONT)
-        assert isinstance(future.exception(timeout=30), QueueFullError)
         database.run("CONFIG", "SET", "maxmemory", 0)
 
         wait_until(lambda: len(submit_until_refused(client, 1)) == 1, "new tasks are taken")
@@ -332,4 +331,5 @@ def test_a_client_whose_key_was_deleted_goes_on(
 
         assert running.result(timeout=30) == "the value"
         assert client.gather(waiting, timeout=30) == list(range(5))
-    assert len(tasks.started_lines(log)) == 1
+    if kind == "client":  # an outcome that had been written into the inbox went with it: the task runs again
+        assert len(tasks.started_lines(log)) == 1

@@ -58,6 +58,13 @@ def our_files() -> set[str]:
     return {str(path) for path in Path(tempfile.gettempdir()).iterdir() if path.name.startswith(OUR_FILES)}
 
 
+def _parent(pid: int) -> int:
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
+        return 0
+
+
 class Leaks:
     """What there was before a test; `check` compares with what there is afterwards."""
 
@@ -67,7 +74,13 @@ class Leaks:
         self._files = our_files()
 
     def processes(self) -> dict[int, str]:
-        return {pid: line for pid, line in marked_processes().items() if pid not in self._processes}
+        """What is new; not what a process that was there before has started: a shared worker starts processors."""
+        found = marked_processes()
+        return {
+            pid: line
+            for pid, line in found.items()
+            if pid not in self._processes and _parent(pid) not in self._processes
+        }
 
     def threads(self) -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread not in self._threads]

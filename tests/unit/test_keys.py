@@ -31,6 +31,7 @@ PINNED = {
     "lanes": "lanes",
     "ready": "ready:<lane>",
     "load": "load:<lane>",
+    "alone": "alone",
     "workers": "workers",
     "worker": "worker:<worker>",
     "worker_tasks": "worker:<worker>:tasks",

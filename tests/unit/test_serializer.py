@@ -26,7 +26,10 @@ from gristmill.protocol.kinds import OBJECT_LIFETIME_SECONDS
 from gristmill.store.objects import object_writes
 
 SESSION: Any = SimpleNamespace(
-    client_id="abc", serializer=None, outbox=SimpleNamespace(leaves=Leaves(collections.deque()))
+    client_id="abc",
+    serializer=None,
+    shares_tasks_with=lambda other: False,
+    outbox=SimpleNamespace(leaves=Leaves(collections.deque())),
 )
 
 
@@ -94,8 +97,8 @@ def test_a_future_that_is_done_is_its_value() -> None:
     assert payloads.load_call(data) == (([{"a": 1}],), {})
 
 
-def test_a_future_of_another_client_is_waited_for() -> None:
-    other = future_of(1, SimpleNamespace(client_id="other", before_wait=lambda *_: None))
+def test_a_future_of_another_installation_is_waited_for() -> None:
+    other = future_of(1, SimpleNamespace(client_id="other", before_wait=lambda *_: None, flush=lambda _: True))
     other._row = [1, 1, "success", payloads.text_of(payloads.dump_value(5)), 0, 0, 0, 0]
     threading.Timer(0.01, other._settle, (FINISHED,)).start()
 

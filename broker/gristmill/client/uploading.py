@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from gristmill.client.courier import CLOSED
 from gristmill.client.leaves import Leaf
 from gristmill.client.references import BORROWED
-from gristmill.errors import ConnectionLostError
+from gristmill.errors import ConnectionLostError, QueueFullError
 from gristmill.protocol.buffers import Buffer
-from gristmill.protocol.keys import CHUNK_BYTES
+from gristmill.protocol.keys import CHUNK_BYTES, object_chunks
 from gristmill.protocol.payloads import object_id
 from gristmill.store.connection import Connection, ReplyError, backoff
-from gristmill.store.objects import write_object
+from gristmill.store.objects import chunk_key, write_object
 
 if TYPE_CHECKING:
     from gristmill.client.session import Session
@@ -39,7 +39,10 @@ class Uploader:
         self._numbers = itertools.count(1)
 
     def upload(self, leaf: Leaf) -> None:
-        """See to it that Redis has the object; raises ConnectionLostError or ReplyError when it cannot be."""
+        """See to it that Redis has the object.
+
+        Raises ConnectionLostError or ReplyError when it cannot be, QueueFullError when Redis has no room for it.
+        """
         session = self.session
         session.check_fork()
         deadline = time.monotonic() + UPLOAD_SECONDS
@@ -48,7 +51,11 @@ class Uploader:
             try:
                 self.upload_now(leaf)
                 return
-            except (ConnectionLostError, ReplyError):
+            except (ConnectionLostError, ReplyError) as error:
+                if isinstance(error, ReplyError) and error.code == "OOM" and not session.wait_when_full:
+                    raise QueueFullError(
+                        f"Redis has no room for an argument of {leaf.size:,} bytes ({error}): submit it later"
+                    ) from error
                 failures += 1
                 if session.state is CLOSED or time.monotonic() + backoff(failures) > deadline:
                     raise
@@ -75,7 +82,11 @@ class Uploader:
                 else:
                     write_object(connection, self.session.keys, name, pieces)
             except BaseException as error:
-                if not isinstance(error, ReplyError):  # otherwise all replies were read
+                if isinstance(error, ReplyError):  # all replies were read
+                    # No task will name it: what Redis has taken of it would lie there for a day.
+                    chunks = range(object_chunks(name))
+                    connection.request("UNLINK", *(chunk_key(self.session.keys, name, chunk) for chunk in chunks))
+                else:
                     connection.close()
                 raise
             if leaf.may_change:
