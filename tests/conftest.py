@@ -7,7 +7,7 @@ import secrets
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from support.database import Database
 from support.invariants import wait_for_invariants
 from support.leaks import Leaks, mark_children, own_temporary_folder
 from support.server import RedisServer
+from support.story import tell
 
 # A shell that starts a job in the background has it ignore SIGINT, nohup SIGHUP, and so would all that the tests start.
 if threading.current_thread() is threading.main_thread():
@@ -102,6 +103,20 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure says what its clusters did."""
+    report = yield
+    if report.when == "call" and report.failed:
+        starter = getattr(item, "funcargs", {}).get("start_cluster")
+        for cluster in getattr(starter, "clusters", ()):
+            try:
+                report.sections.append((f"What happened at {cluster.address}", tell(cluster)))
+            except Exception as error:  # the failure is the news; a server that is gone tells nothing
+                report.sections.append((f"What happened at {cluster.address}", repr(error)))
+    return report
+
+
 Starter = Callable[..., LocalCluster]
 
 
@@ -121,6 +136,7 @@ def start_cluster(no_leaks: Leaks, server: RedisServer, namespace: str) -> Itera
         clusters.append(LocalCluster(**options))
         return clusters[-1]
 
+    start.clusters = clusters  # type: ignore[attr-defined]
     yield start
     try:
         for cluster in clusters:
