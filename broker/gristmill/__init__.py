@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from gristmill.client.asynchronous import AsyncClient
     from gristmill.client.client import Client
-    from gristmill.client.future import Future, Profile
+    from gristmill.client.future import Future
     from gristmill.client.gathering import gather
+    from gristmill.client.loading import Profile
     from gristmill.client.printing import OutputLine
     from gristmill.client.references import ObjectReference
     from gristmill.client.serializing import Serializer
@@ -101,7 +102,7 @@ _HOMES = {
     "Future": "gristmill.client.future",
     "ObjectReference": "gristmill.client.references",
     "OutputLine": "gristmill.client.printing",
-    "Profile": "gristmill.client.future",
+    "Profile": "gristmill.client.loading",
     "Serializer": "gristmill.client.serializing",
     "LocalCluster": "gristmill.cluster",
     "gather": "gristmill.client.gathering",

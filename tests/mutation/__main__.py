@@ -72,9 +72,11 @@ def stages(path: str) -> list[list[str]]:
     """The test files for mutants of a file: those of its scripts, the broad ones, all others, the slow ones."""
     folder = TESTS / "transitions"
     everything = sorted(found.name for found in folder.glob("test_*.py"))
-    own = [f"test_{name}.py" for name in dict.fromkeys([Path(path).stem, *users(path)])]
+    scripts = tuple(dict.fromkeys([Path(path).stem, *users(path)]))
+    own = [name for script in scripts for name in everything if name.startswith((f"test_{script}.", f"test_{script}_"))]
+    own = list(dict.fromkeys(own))
     others = [name for name in everything if name not in (*own, *BROAD)]
-    found = [[str(folder / name) for name in stage if name in everything] for stage in (own, BROAD, others)]
+    found = [[str(folder / name) for name in stage] for stage in (own, BROAD, others)]
     return [stage for stage in [*found, [str(SLOW)]] if stage]
 
 

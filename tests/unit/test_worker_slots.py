@@ -92,6 +92,14 @@ def test_one_that_has_just_parked_is_woken_when_it_has_given_back_what_it_held()
     assert wish(parked) == 0
 
 
+def test_one_that_is_to_stand_by_once_more_gives_back_once_more() -> None:
+    parked = processor(parked=True)
+    parked.direct(0)
+    parked.direct(PARK)
+
+    assert parked.parked_since == 0
+
+
 def test_of_one_too_many_an_idle_one_parks_at_once() -> None:
     busy, idle = processor(busy=True), processor()
     turn = Slots(1, 3).look([busy, idle])

@@ -21,8 +21,8 @@ import orjson
 
 from gristmill import client, interpreter, logs
 from gristmill.errors import MissingObjectError, SignatureError
-from gristmill.protocol import kinds, payloads, signing
-from gristmill.protocol.buffers import LEAF_BYTES, PICKLE, WITH_SERIALIZER, Buffer, Named, split_objects
+from gristmill.protocol import payloads, signing
+from gristmill.protocol.buffers import PICKLE, WITH_SERIALIZER, Buffer, split_objects
 from gristmill.protocol.keys import Keys
 from gristmill_worker import leash, preload
 from gristmill_worker.aftermath import Aftermath
@@ -54,6 +54,7 @@ from gristmill_worker.link import Entry, GroupLostError, Link
 from gristmill_worker.memory import MemoryPeak
 from gristmill_worker.output import Output
 from gristmill_worker.pauses import Pauses, frames_for_one_more
+from gristmill_worker.payloads import Payloads
 from gristmill_worker.stack import ProcessorStack
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Processor:
         self._signer = signing.signer(handover.namespace)
         self._functions = Functions()
         self._files = ObjectFiles(Path(handover.objects), handover.object_cache_bytes, self._link)
+        self._payloads = Payloads(self._link, self._files, self._signer)
         self._interrupts = Interrupts(self.board)
         self._names: dict[bytes, bytes] = {}
         self._count = 1
@@ -119,15 +121,12 @@ class Processor:
         """Take tasks until the agent says that it is enough."""
         words = self._words
         self._link.connect()
+        words[STATUS] = READY
+        self._wake_agent()
         while words[LEAVING] != LEAVE:
-            words[STATUS] = READY
-            self._wake_agent()
             self._take_tasks()
             if words[LEAVING] == PARK:
-                words[STATUS] = PARKED
-                self._wake_agent()
-                while words[LEAVING] == PARK:
-                    os.read(self._bell, 4096)
+                self._stand_by()
         self._link.close()
         words[STATUS] = LEFT
 
@@ -147,6 +146,20 @@ class Processor:
             if entries:
                 self._walk(entries)
         self._link.flush()
+
+    def _stand_by(self) -> None:
+        """Another has the slot: wait until the agent wants this one again, or wants it to leave.
+
+        Meanwhile it takes what has not started. When it changed its mind before, that is still to be run.
+        """
+        words = self._words
+        words[STATUS] = PARKED
+        self._wake_agent()
+        while words[LEAVING] == PARK:
+            os.read(self._bell, 4096)
+        if words[LEAVING] != LEAVE:
+            words[STATUS] = READY
+            self._wake_agent()
 
     def _tidy(self) -> None:
         """Put right what tasks may have done to what the next one relies on."""
@@ -204,10 +217,10 @@ class Processor:
             if not short or board.unsent_bytes() > self._flush_bytes:
                 self._link.flush()
             now = clock_ns()
-            if now > words[FRESH_UNTIL]:
-                now = self._wait_until_fresh()
-            if words[LEAVING]:
-                return  # the agent returns what has not started
+            if now > words[FRESH_UNTIL] or words[LEAVING]:
+                now = self._wait_to_start()
+                if not now:
+                    return  # the agent returns what has not started
             start = board.start(index, now)
             if not start:
                 continue
@@ -243,13 +256,28 @@ class Processor:
             1, min(MOST_TASKS, self._count * GROWTH, int(PREFETCH_NS / (self._duration.mean_ns or PREFETCH_NS)))
         )
 
-    def _wait_until_fresh(self) -> int:
-        """The lease may have ended: what we hold may run elsewhere. Returns when the agent has been heard again."""
+    def _wait_to_start(self) -> int:
+        """Another may have the slot for now, or the lease may have ended: what we hold may run elsewhere.
+
+        Returns when the next row may start; 0 when none may because this processor is to leave.
+        """
         words = self._words
-        self._link.flush()
-        while (now := clock_ns()) > words[FRESH_UNTIL] and not words[LEAVING]:
+        while words[LEAVING] != LEAVE:
+            self._link.flush()
+            if words[LEAVING] == PARK:
+                self._stand_by()
+            else:
+                self._wait_until_fresh()
+            now = clock_ns()
+            if now <= words[FRESH_UNTIL] and not words[LEAVING]:
+                return now
+        return 0
+
+    def _wait_until_fresh(self) -> None:
+        """Until the agent has been heard again, or wants something else."""
+        words = self._words
+        while clock_ns() > words[FRESH_UNTIL] and not words[LEAVING]:
             time.sleep(0.01)
-        return now
 
     def _note_duration(self, function_id: bytes, duration: int) -> None:
         function = self._functions.get(function_id)
@@ -286,20 +314,7 @@ class Processor:
 
     def _finish(self, fields: dict[bytes, bytes], outcome: Outcome, duration: int, cpu: int) -> None:
         """Put the outcome into the board."""
-        self.board.finish(self._row(fields, outcome, duration, cpu))
-
-    def _row(self, fields: dict[bytes, bytes], outcome: Outcome, duration: int, cpu: int) -> bytes:
-        """The outcome as it travels."""
-        task, attempt = fields[b"task"], fields[b"attempt"]
-        status, data, error = outcome
-        if type(data) is bytes and len(data) <= kinds.INLINE_BYTES:
-            if self._signer is not None:
-                data = self._signer.seal(data, task.decode())
-            payload = b'"%b"' % payloads.text_of(data).encode()
-        else:
-            payload = self._write(f"{task.decode()}.{attempt.decode()}", data)
-        figures = (duration // 1000, cpu // 1000, self._peak)
-        return b'["%b",%b,"%b",%b,%d,%d,%d,%b]' % (task, attempt, status, payload, *figures, error)
+        self.board.finish(self._payloads.row(fields, outcome, duration, cpu, self._peak))
 
     # --- a task on the stack ------------------------------------------------------------------------------
 
@@ -315,8 +330,7 @@ class Processor:
         interrupts, task, attempt = self._interrupts, fields[b"task"], fields[b"attempt"]
         below, interrupts.running = interrupts.running, 0  # no interrupt until the stack is whole again
         name = self._names.get(fields[b"name"]) or self._name(fields[b"name"])
-        if clock_ns() > self._words[FRESH_UNTIL]:
-            self._wait_until_fresh()
+        self._wait_until_fresh()
         start_below, current, output = stack.top_start(), client.current, self._output.interlude(task)
         measured = self._measures(fields, _is_short(self._functions.get(fields[b"function"])))
         now, cpu = clock_ns(), time.process_time_ns()
@@ -337,21 +351,13 @@ class Processor:
             self._link.give_back(task, attempt)
         else:
             self._note_duration(fields[b"function"], duration)
-            self.board.add_outcome(self._row(fields, outcome, duration, cpu))
+            self.board.add_outcome(self._payloads.row(fields, outcome, duration, cpu, self._peak))
             stack.pop(stopped=False)
             self._link.flush()
         self._output.resume(output)
         interrupts.install()
         interrupts.below.pop()
         interrupts.resume(below)
-
-    def _write(self, stem: str, data: bytes | list[Buffer]) -> bytes:
-        """Write a large outcome as an object; what stands for it in the row."""
-        pieces: list[Buffer] = [data] if isinstance(data, bytes) else data
-        size = sum(map(len, pieces))
-        name = payloads.object_id(stem if self._signer is None else self._signer.stem(stem, pieces), size)
-        self._link.write_object(name, pieces)
-        return b'{"object":"%b","size":%d}' % (name.encode(), size)
 
     # --- a task -------------------------------------------------------------------------------------------
 
@@ -380,7 +386,7 @@ class Processor:
             below = function.opened  # the same function may wait below on the stack
             if function.objects:
                 function.opened = self._files.open(function.objects)
-            values = self._values(fields) if b"values" in fields or b"needs" in fields else None
+            values = self._payloads.values(fields) if b"values" in fields or b"needs" in fields else None
         except (MissingObjectError, SignatureError, ValueError, KeyError) as error:
             return failure(error, run)
         try:
@@ -397,26 +403,6 @@ class Processor:
         (object_id, size), *_ = split_objects(call)[0]
         found = self._functions.get(object_id.encode())
         return found or self._functions.add(object_id.encode(), self._link.read_object(object_id, size))
-
-    def _values(self, fields: dict[bytes, bytes]) -> dict[str, Buffer]:
-        """The pickled values of the tasks that this one depends on."""
-        found: dict[str, Any] = orjson.loads(fields.get(b"values", b"{}"))
-        needs = fields.get(b"needs", b"").decode().split()
-        for first in range(0, len(needs), MOST_TASKS):
-            some = needs[first : first + MOST_TASKS]
-            for task, text in zip(some, self._link.read_values(some), strict=True):
-                found[task] = None if text is None else orjson.loads(text)
-        return {task: self._value(task, payload) for task, payload in found.items()}
-
-    def _value(self, task: str, payload: Any) -> Buffer:
-        if isinstance(payload, str):
-            data = payloads.bytes_of(payload)
-            return data if self._signer is None else self._signer.open(data, task)
-        if not isinstance(payload, dict) or "object" not in payload:
-            raise MissingObjectError(f"the value of task {task}, on which this one depends, is gone from Redis")
-        if payload.get("size", 0) >= LEAF_BYTES:
-            return self._files.view(Named(payload["object"], payload["size"]))
-        return self._link.read_object(payload["object"])
 
 
 def _is_short(function: Function | None) -> bool:

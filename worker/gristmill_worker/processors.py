@@ -138,6 +138,7 @@ class Processor:
         words = self.board.words
         if words[LEAVING] not in (leaving, LEAVE):  # one that leaves does not come back
             words[LEAVING] = leaving
+            self.parked_since = 0  # what it may read before it stands by is to be given back
             if words[STATUS] == PARKED:
                 self._ring()
 

@@ -7,7 +7,8 @@ import functools
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from gristmill.client.client import Calls, Client
+from gristmill.client.calls import Calls
+from gristmill.client.client import Client
 from gristmill.client.future import CANCEL_SECONDS, Future
 from gristmill.client.imap import WINDOW, Imap, ImapUnordered
 from gristmill.client.many import argument_tuples

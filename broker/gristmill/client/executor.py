@@ -16,7 +16,7 @@ from gristmill.client.parts import Part
 from gristmill.errors import ClientClosedError
 
 if TYPE_CHECKING:
-    from gristmill.client.client import Calls
+    from gristmill.client.calls import Calls
 
 SHUT_DOWN_TEXT = "cannot schedule new futures after shutdown"
 

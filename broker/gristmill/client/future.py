@@ -10,29 +10,23 @@ so it is settled once.
 from __future__ import annotations
 
 import concurrent.futures
-import pickle
 import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, InvalidStateError
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gristmill.client
 from gristmill.client import gate
 from gristmill.client.gate import Gate, NothingToLock
+from gristmill.client.loading import NOT_LOADED, Profile, load, profile_of, value_bytes
 from gristmill.client.nested import Waiters
 from gristmill.errors import (
-    ConnectionLostError,
-    MissingObjectError,
-    RedisRefusedError,
     SerializationError,
-    SignatureError,
-    TaskError,
 )
-from gristmill.protocol import payloads, signing
-from gristmill.protocol.buffers import PICKLE
+from gristmill.protocol import payloads
 
 if TYPE_CHECKING:
-    from gristmill.client.client import Calls
+    from gristmill.client.calls import Calls
     from gristmill.client.functions import FunctionObject
     from gristmill.client.graph import Graph
     from gristmill.client.serializer import LargeCall
@@ -42,31 +36,11 @@ RUNNING = "RUNNING"
 FINISHED = "FINISHED"
 CANCELLED = "CANCELLED_AND_NOTIFIED"
 
-_NOT_LOADED = object()
-
 SUCCESS = "success"
 CANCELED_STATES = frozenset({"canceled", "canceled_not_found"})
 
 CANCEL_SECONDS = 60.0
 """How long `cancel` waits for the answer, unless told otherwise."""
-
-
-class Profile(NamedTuple):
-    """What a task took."""
-
-    duration_s: float
-    """Seconds from start to end, in the processor."""
-    cpu_time_s: float
-    """Seconds of CPU, user and system, of all threads of the processor; processes that it started do not count."""
-    memory_peak: int
-    """Bytes by which the resident memory of the processor rose at most while it ran; mapped large arguments count. 0
-    when it was not measured: tasks whose function takes under 1 ms are only measured with `options(profiling=True)`."""
-    wait_s: float
-    """Seconds from submit to assignment to a worker."""
-    worker: str
-    """Id of the worker; empty when none ran it."""
-    attempt: int
-    """Which attempt ended it: 1 for the first, 0 when none was made."""
 
 
 class Future(concurrent.futures.Future[Any]):
@@ -127,7 +101,7 @@ class Future(concurrent.futures.Future[Any]):
         self._row: list[Any] | None = None
         self._worker = ""
         self._failed = False
-        self._value: Any = _NOT_LOADED
+        self._value: Any = NOT_LOADED
         self._error: BaseException | None = None
         self._source: Future | None = None
         self._id = ""
@@ -268,11 +242,11 @@ class Future(concurrent.futures.Future[Any]):
         """
         if self._state is not FINISHED:
             self._await(timeout)
-        if self._value is not _NOT_LOADED:
+        if self._value is not NOT_LOADED:
             return self._value
         error: BaseException | None = None
         try:
-            error = self._load()
+            error = load(self)
             if error is not None:
                 raise error
             return self._value
@@ -285,7 +259,7 @@ class Future(concurrent.futures.Future[Any]):
         """The exception the task raised, or None; waits, and raises, as `result` does."""
         if self._state is not FINISHED:
             self._await(timeout)
-        return None if self._value is not _NOT_LOADED else self._load()
+        return None if self._value is not NOT_LOADED else load(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """The value, as `result` gives it, without blocking the event loop: `await client.submit(function)`."""
@@ -304,72 +278,6 @@ class Future(concurrent.futures.Future[Any]):
         """Whether the value is here in name only: looking at it fetches it."""
         row = (self._source or self)._row
         return row is not None and row[3] is not None and not isinstance(row[3], (str, dict))
-
-    def _load(self) -> BaseException | None:
-        """Turn what arrived into the value or the exception, once. Returns the exception, or None."""
-        if self._source is not None:
-            return self._source._load()
-        row = self._row
-        payload = row[3] if row is not None else None
-        value: Any = _NOT_LOADED
-        error: BaseException | None = None
-        if self._error is not None or self._value is not _NOT_LOADED:
-            return self._error
-        if type(payload) is dict:  # an error by name
-            error = payloads.load_error(payload["error"], payload.get("message", ""))
-        elif payload is None:
-            error = TaskError(f"task {self.task_id} ended without an outcome")
-        else:
-            try:
-                data = self._read(payload)
-                if self._failed:
-                    error = payloads.load_failure(data)
-                    if (graph := getattr(self, "_graph", None)) is not None:
-                        graph.note(error, self._number)
-                else:
-                    value = pickle.loads(data) if data[0] == PICKLE else self._load_other(data)
-            except (ConnectionLostError, RedisRefusedError, MissingObjectError):
-                raise  # it may be there the next time
-            except SignatureError as refused:
-                error = refused
-            except Exception as problem:
-                error = payloads.loading_failed(f"the value of task {self.task_id}", problem)
-                error.__cause__ = problem
-        with gate.deciding:
-            # Another thread may have been faster: everybody gets the same object.
-            if self._error is None and self._value is _NOT_LOADED:
-                self._value, self._error = value, error
-                if row is not None:
-                    row[3] = None
-            return self._error
-
-    def _load_other(self, data: bytes | bytearray) -> Any:
-        """A value with buffers beside it, or one that the user's serializer made."""
-        custom = self._session.serializer if self._session is not None else None
-        return payloads.load_value(data, custom.serializer if custom is not None else None)
-
-    def _read(self, payload: Any) -> bytes | bytearray:
-        """The bytes of a payload; a large one is fetched."""
-        if type(payload) is str:
-            data = payloads.bytes_of(payload)
-            return data if signing.off else self._opened(data)
-        assert self._session is not None
-        return self._session.fetch(payload)
-
-    def _opened(self, data: bytes) -> bytes:
-        """The bytes of an outcome whose signature is right; one that came with a dependency is signed for that."""
-        row, session = self._row, self._session
-        if session is None or session.outbox.signer is None or row is None:
-            return data
-        return session.outbox.signer.open(data, row[8] if len(row) > 8 else self.task_id)
-
-    def _value_bytes(self) -> bytes | bytearray:
-        """The pickled value of a future that succeeded, to be put into a call."""
-        row = self._row
-        payload = row[3] if row is not None else None
-        if payload is None:
-            return payloads.dump_value(self.result())
-        return self._read(payload)
 
     # --- what else there is to know -----------------------------------------------------------------------
 
@@ -399,8 +307,7 @@ class Future(concurrent.futures.Future[Any]):
         """What the task took; raises ValueError when it is not done."""
         if not self.done():
             raise ValueError(f"task {self.task_id} is not done: wait for it first")
-        _, attempt, _, _, duration, cpu, memory, wait = (self._row or [0] * 8)[:8]
-        return Profile(duration / 1e6, cpu / 1e6, memory, wait / 1e3, self._worker, attempt)
+        return profile_of(self)
 
     def __repr__(self) -> str:
         state = self._state
@@ -447,7 +354,7 @@ class Future(concurrent.futures.Future[Any]):
                 return False
             self._value = value
             if error is not None:
-                self._value, self._error, self._failed = _NOT_LOADED, error, True
+                self._value, self._error, self._failed = NOT_LOADED, error, True
             self._open(found, state)
         self.run_callbacks()
         return True
@@ -476,10 +383,10 @@ class Future(concurrent.futures.Future[Any]):
             )
         if self.cancelled():
             return (_cancelled, (self.task_id,))
-        error = self._load() if self._failed else None
+        error = load(self) if self._failed else None
         if error is not None:
             return (_failed, (self.task_id, error))
-        return (_succeeded, (self.task_id, bytes(self._value_bytes())))
+        return (_succeeded, (self.task_id, bytes(value_bytes(self))))
 
 
 def _in_event_loop() -> bool:

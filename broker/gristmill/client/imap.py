@@ -15,7 +15,7 @@ from gristmill.client.parts import Chunksize, Part
 from gristmill.client.progress import Progress
 
 if TYPE_CHECKING:
-    from gristmill.client.client import Calls
+    from gristmill.client.calls import Calls
 
 WINDOW = 1000
 """So many items are read at most beyond those whose values were handed out, unless told otherwise."""

@@ -13,7 +13,7 @@ from gristmill.client.parts import Chunksize, Part
 from gristmill.client.progress import Progress
 
 if TYPE_CHECKING:
-    from gristmill.client.client import Calls
+    from gristmill.client.calls import Calls
 
 
 class ManyCalls:

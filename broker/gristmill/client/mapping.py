@@ -31,7 +31,7 @@ from gristmill.protocol.chunks import SLICE_NS, ChunkOutcome, columns_of, dump_c
 from gristmill.protocol.kinds import INLINE_BYTES
 
 if TYPE_CHECKING:
-    from gristmill.client.client import Calls
+    from gristmill.client.calls import Calls
     from gristmill.client.progress import Progress
 
 SINGLES = 50

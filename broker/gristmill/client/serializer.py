@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gristmill.client.future import RUNNING, Future
 from gristmill.client.leaves import KINDS, Cut, Leaf, Leaves
+from gristmill.client.loading import value_bytes
 from gristmill.client.references import ObjectReference
 from gristmill.client.serializing import DependencyFailedError, SerializerLeaf
 from gristmill.errors import MissingObjectError, SerializationError
@@ -250,7 +251,7 @@ def _value_bytes(future: Future) -> bytes | bytearray:
     """The value of a future that is not a dependency: it is done, or another installation's and then waited for."""
     try:
         if future.exception() is None:
-            return future._value_bytes()
+            return value_bytes(future)
     except CancelledError:
         pass
     raise DependencyFailedError(future)
@@ -282,5 +283,5 @@ def _naming_the_argument(
 
 def call_with_values(call: bytes, dependencies: Iterable[Future]) -> bytes:
     """The bytes of a call that is sent again with the values of its dependencies, which are all done, in it."""
-    values = {future.task_id: bytes(future._value_bytes()) for future in dependencies}
+    values = {future.task_id: bytes(value_bytes(future)) for future in dependencies}
     return pickle.dumps(payloads.CallWithValues(call, values), payloads.PICKLE_PROTOCOL)

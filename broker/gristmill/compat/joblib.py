@@ -13,7 +13,8 @@ from typing import Any
 
 from joblib.parallel import AutoBatchingMixin, ParallelBackendBase, register_parallel_backend
 
-from gristmill.client.client import Calls, Client
+from gristmill.client.calls import Calls
+from gristmill.client.client import Client
 from gristmill.client.future import RUNNING, Future
 
 NAME = "gristmill"

@@ -21,7 +21,8 @@ from types import SimpleNamespace
 from typing import Any, NoReturn, overload
 
 import gristmill.client
-from gristmill.client.client import Calls, Client
+from gristmill.client.calls import Calls
+from gristmill.client.client import Client
 from gristmill.client.future import Future
 from gristmill.errors import ProcessorDiedError
 
