@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gristmill import Client, LocalCluster, QueueFullError, TaskError
+from gristmill.snapshot import Snapshot
 from support import tasks
 from support.database import Database
 from support.waiting import wait_until
@@ -109,6 +111,19 @@ def test_a_client_whose_lease_ended_tells_its_futures(start_cluster: Starter, da
         wait_until(has_ended, "the lease of the client has ended")
         with pytest.raises(TaskError, match="lease"):
             future.result(timeout=30)
+
+
+def test_the_beats_of_a_client_say_how_its_program_is_doing(start_cluster: Starter) -> None:
+    cluster = start_cluster(workers=0, schedulers=1)
+    with Client(cluster, lease_seconds=1.5), Snapshot(cluster.address, cluster.namespace) as snapshot:
+        (seen,) = wait_until(
+            lambda: [one for one in snapshot.clients() if one.rss_bytes], "its first beat is there", timeout=30
+        )
+
+    resident = psutil.Process().memory_info().rss
+    assert resident / 2 < (seen.rss_bytes or 0) < resident * 2
+    assert seen.cpu_percent is not None
+    assert seen.latency_ms is not None
 
 
 def test_while_too_many_tasks_wait_new_ones_are_refused(start_cluster: Starter, database: Database) -> None:

@@ -286,8 +286,8 @@ class PlayedClient:
     def disconnect(self, after: int = 0) -> str:
         return self.driver.request(Request.DISCONNECT, {"client": self.id, "after": after})
 
-    def beat(self) -> str:
-        return self.driver.request(Request.CLIENT_BEAT, {"client": self.id})
+    def beat(self, **figures: Any) -> str:
+        return self.driver.request(Request.CLIENT_BEAT, {"client": self.id, **figures})
 
     def record(self) -> dict[str, str]:
         return self.driver.database.hash(self.driver.keys.client(self.id))

@@ -62,6 +62,7 @@ def test_clients_say_how_much_is_theirs(page: FlaskClient, seeding: Seeding) -> 
     body = page.get("/api/v1/clients?sort=tasks&order=down").get_json()
 
     assert [(row["client"], row["unfinished"]) for row in body["clients"]] == [("Client0001", 3), ("Client0002", 0)]
+    assert [(row["cpu_percent"], row["rss_bytes"]) for row in body["clients"]] == [(None, None)] * 2, "no beat so far"
     assert "Client0002" in page.get("/clients").text
 
 

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gristmill.client import recovery
+from gristmill.client.figures import Figures
 from gristmill.client.outbox import OPEN
 from gristmill.errors import ConnectionLostError, QueueFullError, RedisRefusedError, TaskLostError
 from gristmill.store.connection import BLOCK_MILLISECONDS, REPLY_TIMEOUT_SECONDS, ReplyError, pack
@@ -36,6 +37,8 @@ RECORD_SECONDS = 1.5
 """While tasks are unfinished and nothing comes, the record is looked at this often."""
 HELD_SECONDS = 0.05
 """While somebody holds the gate of a future that is to be settled, it is tried this often."""
+BEAT_SECONDS = 10.0
+"""A beat renews the lease, which would need far fewer, and brings the figures that people look at."""
 UNUSED_SECONDS = 1.0
 """Large arguments that the program has dropped are looked for this often."""
 LONG_WRITE_BYTES = 8 << 20
@@ -64,6 +67,8 @@ class Courier:
         self._asked_inbox = 0.0
         self._asked_record = 0.0
         self._dropped_leaves = 0.0
+        self._beat_seconds = min(session.lease_seconds / 3, BEAT_SECONDS)
+        self._figures = Figures()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -189,6 +194,8 @@ class Courier:
         now = time.monotonic()
         if session.state is BUSY:
             if replied and expects_reply:
+                if session.write is not None:
+                    self._figures.latency_seconds = now - session.write.sent
                 session.read_replies()
                 with session.lock:
                     session.progress.notify_all()
@@ -208,7 +215,7 @@ class Courier:
             return 0.0
         if session.inbox.held:
             longest = min(longest, HELD_SECONDS)
-        beat = outbox.last_beat + session.lease_seconds / 3 - now
+        beat = outbox.last_beat + self._beat_seconds - now
         return max(0.0, min(longest, beat))
 
     def _send(self, now: float) -> None:
@@ -268,9 +275,9 @@ class Courier:
         if outbox.leaves.kept and now - self._dropped_leaves > UNUSED_SECONDS:
             self._dropped_leaves = now
             outbox.leaves.drop_unused()
-        if now - outbox.last_beat > session.lease_seconds / 3:
+        if now - outbox.last_beat > self._beat_seconds:
             outbox.last_beat = now
-            outbox.requests.append(outbox.beat())
+            outbox.requests.append(outbox.beat(self._figures.take()))
             session.hand_over()
         elif outbox.functions.released and session.state is IDLE:
             session.hand_over()

@@ -373,7 +373,7 @@ class Outbox:
         body = batches.body(client=self.client, after=self.last)
         return pack(("XADD", self._cancels_key, "*", "disconnect", body))
 
-    def beat(self) -> bytes:
+    def beat(self, figures: dict[str, float]) -> bytes:
         """The packed request by which the client's lease is renewed."""
-        body = batches.body(client=self.client)
+        body = batches.body(client=self.client, **figures)
         return pack(("XADD", self.keys.heartbeats(), "MAXLEN", "~", 10_000, "*", "client_beat", body))

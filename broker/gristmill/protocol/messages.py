@@ -255,9 +255,14 @@ class WatchMessage(Message):
 
 
 class ClientBeatMessage(Message):
-    """`client_beat`: the client is alive."""
+    """`client_beat`: the client is alive, and how its program is doing."""
 
     client: str
+    cpu_percent: float = 0.0
+    """Of one core, since the beat before."""
+    rss_bytes: int = 0
+    latency_ms: float = 0.0
+    """How long Redis took to answer its last write."""
 
 
 # --- from workers -----------------------------------------------------------------------------------------

@@ -291,6 +291,7 @@ def read_client(keys: Keys, client: str) -> Reading[Client | None]:
 
 
 def _client(client: str, record: dict[str, Any], unfinished: int) -> Client:
+    has_beaten = "cpu_percent" in record
     return Client(
         client=client,
         name=short(record.get("name")),
@@ -303,4 +304,7 @@ def _client(client: str, record: dict[str, Any], unfinished: int) -> Client:
         unfinished=unfinished,
         submitted=number(record.get("last")),
         parent=short(record.get("parent")),
+        cpu_percent=decimal(record["cpu_percent"]) if has_beaten else None,
+        rss_bytes=number(record.get("rss_bytes")) if has_beaten else None,
+        latency_ms=decimal(record.get("latency_ms")) if has_beaten else None,
     )

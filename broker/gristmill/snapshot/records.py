@@ -179,6 +179,11 @@ class Client:
     """The number of its last task."""
     parent: str
     """The task inside which it was made; empty for a program's own."""
+    cpu_percent: float | None
+    """Of one core; this and the next two are None until its first beat."""
+    rss_bytes: int | None
+    latency_ms: float | None
+    """How long Redis took to answer its last write."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ SORTS: dict[str, Callable[[Client], Any]] = {
     "name": lambda client: client.name,
     "tasks": lambda client: client.unfinished,
     "submitted": lambda client: client.submitted,
+    "cpu": lambda client: client.cpu_percent or 0.0,
+    "rss": lambda client: client.rss_bytes or 0,
+    "latency": lambda client: client.latency_ms or 0.0,
     "connected": lambda client: client.registered,
     "seen": lambda client: client.seen,
 }
