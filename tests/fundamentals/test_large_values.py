@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from typing import Any, NoReturn
 
 import pytest
 
 from gristmill import Client
+from gristmill.client import fetching
+from gristmill.store.connection import pack
 
 SIZES = [0, 3_000, 4_096, 5_000, 100_000, 1 << 20, (1 << 20) + 1, 5_000_000]
 
@@ -49,3 +52,26 @@ def test_several_large_results_may_be_looked_at_in_any_order_and_again(client: C
 
     for number in (3, 1, 4, 0, 2, 3):
         assert len(futures[number].result()) == 200_000 + number
+
+
+def test_after_an_interrupt_nobody_takes_replies_that_still_come_for_his_own(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetcher = client._session._fetcher
+    future = client.submit(bytes, 200_000)
+    client.gather([client.submit(bytes, 100_000)])
+    free: list[bool] = []
+
+    def interrupted(*_: Any) -> NoReturn:
+        fetcher._connection.send(pack(("ECHO", "late")))
+        raise KeyboardInterrupt
+
+    close = fetcher._connection.close
+    with monkeypatch.context() as patch:
+        patch.setattr(fetching, "read_object", interrupted)
+        patch.setattr(fetcher._connection, "close", lambda: (free.append(not fetcher._lock.locked()), close()))
+        with pytest.raises(KeyboardInterrupt):
+            future.result()
+
+    assert free == [False]  # it was closed before another thread could use it
+    assert future.result() == bytes(200_000)

@@ -25,20 +25,18 @@ class Fetcher:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._lock = threading.Lock()
+        self._closed = False
         self._connection = Connection(session.address, name=f"gristmill-fetch-{session.client_id}")
 
     def fetch(self, value: LargeValue) -> bytearray:
         """The bytes of a large value or failure; raises MissingObjectError or ConnectionLostError."""
-        session, connection = self.session, self._connection
+        session = self.session
         session.check_fork()
         deadline = time.monotonic() + FETCH_SECONDS
         failures = 0
         while True:
             try:
-                with self._lock:
-                    if not connection.connected:
-                        connection.connect()
-                    return read_object(connection, session.keys, value.object_id, value.size)
+                return self._read(value)
             except MissingObjectError as error:
                 if session.state is not CLOSED:
                     raise
@@ -49,13 +47,28 @@ class Fetcher:
                 failures += 1
                 if session.state is CLOSED or time.monotonic() + backoff(failures) > deadline:
                     raise
-            except BaseException:
-                connection.close()  # interrupted: replies may still come
-                raise
             time.sleep(backoff(failures))
 
+    def _read(self, value: LargeValue) -> bytearray:
+        connection = self._connection
+        try:
+            with self._lock:
+                try:
+                    if not connection.connected:
+                        connection.connect()
+                    return read_object(connection, self.session.keys, value.object_id, value.size)
+                except (MissingObjectError, ReplyError):
+                    raise  # all replies were read
+                except BaseException:
+                    connection.close()  # interrupted: replies may still come, and nobody may take them for his own
+                    raise
+        finally:
+            if self._closed:
+                self.close()
+
     def close(self) -> None:
-        """Close the connection, unless somebody is reading a large value, who may finish."""
+        """Close the connection; while somebody is reading a large value, who may finish, it is closed then."""
+        self._closed = True
         if self._lock.acquire(blocking=False):
             self._connection.close()
             self._lock.release()
