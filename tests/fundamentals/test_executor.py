@@ -61,6 +61,11 @@ def keywords(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
     return args, kwargs
 
 
+def note_and_return(log: str, line: str, size: int) -> bytes:
+    tasks.note_start(log, line)
+    return bytes(size)
+
+
 class TestSubmit:
     def test_it_is_an_executor(self, executor: Executor) -> None:
         assert isinstance(executor, concurrent.futures.Executor)
@@ -227,6 +232,43 @@ class TestShutdown:
 
         assert all(future.cancelled() for future in futures)
         assert done.result() == 1
+
+    def test_it_waits_for_items_that_chunks_leave_over(self, client: Client, tmp_path: Path) -> None:
+        log = str(tmp_path / "log")
+        with client.executor() as executor:
+            executor.map(tasks.note_start_and_work, [log] * 60, map(str, range(60)), [0.01] * 60, chunksize=30)
+
+        assert sorted(map(int, tasks.started_lines(log))) == list(range(60))
+
+    def test_it_waits_for_items_that_are_left_over_because_values_are_large(
+        self, client: Client, tmp_path: Path
+    ) -> None:
+        log = str(tmp_path / "log")
+        with client.executor() as executor:
+            executor.map(note_and_return, [log] * 12, map(str, range(12)), [400_000] * 12, chunksize=12)
+
+        assert sorted(map(int, tasks.started_lines(log))) == list(range(12))
+
+    def test_it_waits_for_what_a_buffered_map_has_on_its_way(self, client: Client, tmp_path: Path) -> None:
+        log = str(tmp_path / "log")
+        with client.executor() as executor:
+            values = executor.map(
+                tasks.note_start_and_work, [log] * 9, map(str, range(9)), [0.1] * 9, chunksize=1, buffersize=6
+            )
+
+        assert len(tasks.started_lines(log)) == 6
+        values.close()  # type: ignore[attr-defined]
+
+    def test_it_may_cancel_what_chunks_leave_over(self, client: Client, tmp_path: Path) -> None:
+        log = str(tmp_path / "log")
+        executor = client.executor()
+        values = executor.map(tasks.note_start_and_work, [log] * 100, map(str, range(100)), [0.05] * 100, chunksize=100)
+        wait_until(lambda: len(tasks.started_lines(log)) > 2, "what the chunk left over has begun")
+        executor.shutdown(cancel_futures=True)
+
+        assert len(tasks.started_lines(log)) < 100
+        with pytest.raises(CancelledError):
+            list(values)
 
     def test_it_leaves_its_client_open(self, client: Client) -> None:
         client.executor().shutdown()

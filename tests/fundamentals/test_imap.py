@@ -6,14 +6,23 @@ import concurrent.futures
 import gc
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from gristmill import Client, ProcessorDiedError
+from gristmill import Client, ConnectionLostError, Future, MissingObjectError, ProcessorDiedError
+from gristmill.client.mapping import Mapped
 from support import tasks
 from support.waiting import wait_until
+
+
+def cannot_fetch(error: type[Exception]) -> Callable[[object], NoReturn]:
+    def fetch(_: object) -> NoReturn:
+        raise error
+
+    return fetch
 
 
 class Counted(Iterator[int]):
@@ -111,6 +120,57 @@ def test_in_any_order_every_value_comes_once(client: Client) -> None:
     values = list(client.imap_unordered(tasks.double, range(5000), chunksize=50))
 
     assert sorted(values) == list(range(0, 10_000, 2))
+
+
+@pytest.mark.parametrize("unordered", [False, True])
+def test_values_that_could_not_be_fetched_may_be_asked_for_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch, unordered: bool
+) -> None:
+    mapping = client.imap_unordered if unordered else client.imap
+    with monkeypatch.context() as patch:
+        patch.setattr(client._session, "fetch", cannot_fetch(ConnectionLostError))
+        values = mapping(bytes, [300_000] * 3, chunksize=3, timeout=20)
+        for _ in range(2):
+            with pytest.raises(ConnectionLostError):
+                next(values)
+
+    assert list(values) == [bytes(300_000)] * 3
+
+
+@pytest.mark.parametrize("unordered", [False, True])
+def test_values_that_are_gone_for_good_fail_their_items(
+    client: Client, monkeypatch: pytest.MonkeyPatch, unordered: bool
+) -> None:
+    mapping = client.imap_unordered if unordered else client.imap
+    monkeypatch.setattr(client._session, "fetch", cannot_fetch(MissingObjectError))
+    values = mapping(bytes, [300_000] * 3, chunksize=3, timeout=20)
+
+    for _ in range(3):
+        with pytest.raises(MissingObjectError):
+            next(values)
+    assert list(values) == []
+
+
+def test_what_is_left_over_is_sent_without_the_lock_of_the_map(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sending may wait for room, which the I/O thread makes once it has had the lock."""
+    mapped = Mapped(client, tasks.sleep_long, iter([(0.05,)] * 4), 4)
+    free: list[bool] = []
+
+    def lock_is_free() -> bool:
+        free = mapped._lock.acquire(timeout=5)
+        if free:
+            mapped._lock.release()
+        return free
+
+    def enqueue(_: Future) -> None:
+        with concurrent.futures.ThreadPoolExecutor(1) as other:
+            free.append(other.submit(lock_is_free).result())
+
+    mapped.send()
+    monkeypatch.setattr(client._session, "enqueue", enqueue)
+    wait_until(lambda: free, "something is left over")
+
+    assert all(free)
 
 
 @pytest.mark.parametrize("unordered", [False, True])

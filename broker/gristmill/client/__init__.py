@@ -4,7 +4,8 @@ client.py      the API: submit, gather, cancel, options
 many.py        the API for many items: map, starmap, imap, imap_unordered
 imap.py        values as they come
 progress.py    how far a map has come
-mapping.py     one function for many items: what goes together, and what comes back
+mapping.py     one function for many items: what is on its way, and what comes back
+grouping.py    which items travel together
 parts.py       some items and the task that carries them
 probing.py     when a map waits for what its first items say
 chunking.py    how many short items travel as one task (pure)

@@ -1,5 +1,7 @@
 """The thread that calls users' callbacks: whatever a callback waits for, the I/O thread goes on bringing outcomes.
 
+Whatever else takes longer than the I/O thread may be held up is done here too.
+
 It is started with the first callback of a session and ends with the session. One callback at a time, in the order in
 which their futures were settled: those that came with one message are all settled before the first of them is called.
 """
@@ -9,10 +11,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from gristmill.client.future import Future
+from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
@@ -21,31 +20,31 @@ class Callbacks:
     """The callbacks of one session."""
 
     def __init__(self) -> None:
-        self._settled: queue.SimpleQueue[Future | None] = queue.SimpleQueue()
+        self._due: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
-    def call(self, future: Future) -> None:
-        """The callbacks of this future, which is settled, are due."""
+    def call(self, due: Callable[[], object]) -> None:
+        """Call this, behind what is due already."""
         with self._lock:
             if self._stopping:
                 late = True
             else:
                 late = False
-                self._settled.put(future)
+                self._due.put(due)
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="gristmill-callbacks", daemon=True)
                     self._thread.start()
         if late:  # the session is over: nothing waits for this thread any more
-            _call(future)
+            _call(due)
 
     def stop(self) -> None:
         """The session is over: the thread ends when all that is due was called."""
         with self._lock:
             if not self._stopping:
                 self._stopping = True
-                self._settled.put(None)
+                self._due.put(None)
 
     def join(self, timeout: float) -> None:
         """Wait for the end of the thread, unless it is the caller."""
@@ -54,13 +53,13 @@ class Callbacks:
             thread.join(timeout)
 
     def _run(self) -> None:
-        while (future := self._settled.get()) is not None:
-            _call(future)
-            del future  # it must not stay alive until the next comes
+        while (due := self._due.get()) is not None:
+            _call(due)
+            del due  # what it holds must not stay alive until the next comes
 
 
-def _call(future: Future) -> None:
+def _call(due: Callable[[], object]) -> None:
     try:
-        future.run_callbacks()
+        due()
     except BaseException:  # such as SystemExit: it must not end this thread
-        logger.exception("a callback of %r failed", future)
+        logger.exception("%r failed", due)

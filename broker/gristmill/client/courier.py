@@ -168,7 +168,7 @@ class Courier:
                 except Exception:
                     logger.exception("what watches %r failed", future)
             if gate.callbacks:
-                self.session.callbacks.call(future)
+                self.session.callbacks.call(future.run_callbacks)
 
     def _turn(self, longest: float) -> None:
         """Wait for something to do, at most `longest` seconds, and do it."""

@@ -34,6 +34,7 @@ class Executor(concurrent.futures.Executor):
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._futures: weakref.WeakSet[Future] = weakref.WeakSet()  # the client holds those that are unfinished
+        self._maps: weakref.WeakSet[Mapped] = weakref.WeakSet()  # a task holds the one that it belongs to
         self._lock = threading.Lock()
         self._shut_down = False
 
@@ -75,14 +76,15 @@ class Executor(concurrent.futures.Executor):
         items = zip(*iterables, strict=False)
         if buffersize is not None:
             lazy = Imap(self._calls, fn, items, chunksize=chunksize, window=buffersize, timeout=timeout)
+            self._enter(lazy.mapped)
             lazy._fill()
             return _until(lazy, end)
         mapped = Mapped(self._calls, fn, items, chunksize, patient=False)  # it returns at once
+        self._enter(mapped)
         parts: list[Part] = []
         try:
             while sent := mapped.send():
                 parts += sent
-                self._futures.update(part.future for part in sent)
         except BaseException:
             mapped.close(parts)
             raise
@@ -95,11 +97,30 @@ class Executor(concurrent.futures.Executor):
         """
         with self._lock:
             self._shut_down = True
-        unfinished = [future for future in self._futures if not future.done()]
-        if cancel_futures and unfinished:
-            self._calls.cancel(unfinished, timeout=None if wait else 0)
-        if wait:
-            concurrent.futures.wait(unfinished)
+            maps = list(self._maps)
+        if cancel_futures:
+            for mapped in maps:
+                mapped.close(mapped.open)
+            self._calls.cancel(self._unfinished(), timeout=None if wait else 0)
+        if not wait:
+            return
+        for mapped in maps:
+            mapped.finish()
+        concurrent.futures.wait(self._unfinished())
+
+    def _enter(self, mapped: Mapped) -> None:
+        """A map begins: its tasks are waited for, also those for what a chunk will leave over."""
+        with self._lock:
+            self._check()
+            mapped.on_send = self._futures.add
+            self._maps.add(mapped)
+
+    def _unfinished(self) -> list[Future]:
+        while True:
+            try:
+                return [future for future in self._futures if not future.done()]
+            except RuntimeError:  # another thread has just added one
+                pass
 
     def _check(self) -> None:
         if self._shut_down:

@@ -52,7 +52,7 @@ class Imap(Iterator[Any]):
         self._closed = False
         self._session = calls._session
         most = max(1, min(MOST_ITEMS, window // _PARTS_IN_WINDOW))
-        self._mapped = Mapped(calls, function, items, chunksize, most=most, progress=progress, on_end=self._on_end())
+        self.mapped = Mapped(calls, function, items, chunksize, most=most, progress=progress, on_end=self._on_end())
         self._under_way: deque[Part] = deque()
 
     def _on_end(self) -> Callable[[Part], None] | None:
@@ -83,7 +83,7 @@ class Imap(Iterator[Any]):
 
     def _fill(self) -> None:
         """Send what the window has room for: a whole chunk, unless nothing is under way."""
-        mapped = self._mapped
+        mapped = self.mapped
         while not mapped.exhausted and not self._closed:
             room = self._window - (mapped.taken - self._handed_out)
             if room < 1 or (self._under_way and room < min(mapped.sizer.size(), self._window)):
@@ -93,7 +93,7 @@ class Imap(Iterator[Any]):
     def _take(self) -> Part:
         """The next part, which has ended."""
         part = self._under_way[0]
-        self._mapped.settle(part, self.timeout)
+        self.mapped.settle(part, self.timeout)
         self._under_way.popleft()
         self._under_way.extendleft(reversed(part.rest))
         return part
@@ -104,7 +104,7 @@ class Imap(Iterator[Any]):
         """
         self._closed = True
         self._ready.clear()
-        self._mapped.close(self._under_way)
+        self.mapped.close(self._under_way)
         if self._progress is not None:
             self._progress.close()
 
@@ -135,7 +135,11 @@ class ImapUnordered(Imap):
             part = ended.get(timeout=self.timeout)
         except queue.Empty:
             raise FutureTimeoutError(f"no further item has finished within {self.timeout} s") from None
-        self._mapped.settle(part)
+        try:
+            self.mapped.settle(part)
+        except BaseException:  # its values cannot be fetched now: it may be asked for again
+            ended.put(part)
+            raise
         self._under_way.remove(part)
         self._under_way.extend(part.rest)
         return part

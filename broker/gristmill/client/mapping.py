@@ -12,23 +12,27 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from gristmill.client.chunking import CHUNK_BYTES, MOST_ITEMS, Sizer
-from gristmill.client.functions import check_call
+from gristmill.client.chunking import MOST_ITEMS, Sizer
 from gristmill.client.future import RUNNING, Future
+from gristmill.client.grouping import Grouping
+from gristmill.client.inbox import LargeValue
 from gristmill.client.parts import LARGEST_CHUNKSIZE, Chunksize, Part, check_chunksize
 from gristmill.client.probing import Probing
-from gristmill.client.serializer import LargeCall, dump_call
-from gristmill.client.serializing import DependencyFailedError
-from gristmill.errors import ProcessorDiedError, SerializationError, WorkerDiedError
+from gristmill.errors import (
+    ClientClosedError,
+    GristmillError,
+    MissingObjectError,
+    ProcessorDiedError,
+    WorkerDiedError,
+)
 from gristmill.protocol import payloads
-from gristmill.protocol.chunks import SLICE_NS, ChunkOutcome, columns_of, dump_calls, dump_columns
-from gristmill.protocol.kinds import INLINE_BYTES
+from gristmill.protocol.chunks import SLICE_NS, VALUE_BYTES, ChunkOutcome
 
 if TYPE_CHECKING:
     from gristmill.client.calls import Calls
@@ -38,9 +42,6 @@ SINGLES = 50
 """While items travel alone, so many are taken from the source at a time."""
 LOOKED_AT = 64
 """So many parts are looked at, to see whether they have ended."""
-ITEM_BYTES = 2048
-"""An item whose call is larger travels alone."""
-LARGEST_CHUNK_BYTES = 64 * 1024
 _ALONE = frozenset({"run", "retries", "keep", "keep_ms", "stream"})
 """Options that are promised for each item."""
 
@@ -81,26 +82,29 @@ class Mapped:
         self.exhausted = False
         self.failed = False
         """An item has failed, and all before it are done: what is still unread need not be sent."""
-        self._calls = calls
         self._session = session
-        self._function = function
-        functions = session.outbox.functions
-        self._called = functions.get_whole(function) if calls._reserialize else functions.get(function)
-        self._options: Mapping[str, Any] = calls._options or {}
         self._items = items
         self._on_end = on_end
         self._progress = progress
         self._lock = threading.RLock()
+        self._fetching = threading.RLock()
         self._closed = False
         self._unseen: deque[Part] = deque()
         """Parts not yet looked at by `_look`, in order."""
+        self.open: set[Part] = set()
+        """Chunks that nobody has taken apart, and what was left over and is not sent yet."""
+        self._unsent: deque[Part] = deque()
+        """What was left over and is not sent yet."""
+        self.on_send: Callable[[Future], object] | None = None
+        """Is told of each task that is sent, those for what was left over too."""
         self.probing = Probing(session, patient=patient, deadline=deadline)
-        if session.serializer is not None or not _ALONE.isdisjoint(self._options):
+        if session.serializer is not None or not _ALONE.isdisjoint(calls._options or {}):
             self.sizer = Sizer(1, fixed=True)
         elif chunksize == "auto":
             self.sizer = Sizer(most)
         else:
             self.sizer = Sizer(chunksize, fixed=True)
+        self._grouping = Grouping(calls, function, self.sizer)
 
     # --- sending ------------------------------------------------------------------------------------------
 
@@ -110,6 +114,7 @@ class Mapped:
         Raises SerializationError or TypeError naming the item that cannot be sent, and what the source raises.
         """
         if self._closed:
+            self.exhausted = True
             return []
         self._look()
         size = min(self.sizer.size(), most)
@@ -120,7 +125,7 @@ class Mapped:
             return []
         first = self.taken
         self.taken += len(items)
-        parts = self._group(first, items, size)
+        parts = self._parts(first, items, size)
         self._unseen.extend(parts)
         for part in parts:
             self._enqueue(part)
@@ -145,121 +150,66 @@ class Mapped:
             return
         part.noted = True
         if part.count > 1:
-            self.settle(part)
+            self._settle_early(part)
         elif not self.sizer.fixed and (row := part.future._row) is not None:
             took = row[4] * 1000
             self.sizer.note(1, took, float(took * took), took)
 
-    def _group(self, first: int, items: list[tuple[Any, ...]], size: int) -> list[Part]:
-        if size == 1:
-            return [self._alone(first + at, item) for at, item in enumerate(items)]
-        columns = columns_of(items)
-        if columns is not None:
-            for item in (min(items, key=len), max(items, key=len)):
-                self._check(first, item)
-            return self._from_columns(first, items, columns)
-        parts: list[Part] = []
-        calls: list[bytes] = []
-        grouped: list[tuple[Any, ...]] = []
-        room = LARGEST_CHUNK_BYTES
-
-        def close() -> None:
-            nonlocal calls, grouped, room
-            if len(grouped) > 1:
-                parts.append(self._chunk(first + at - len(grouped), grouped, dump_calls(calls)))
-            elif grouped:
-                parts.append(self._alone(first + at - 1, grouped[0]))
-            calls, grouped, room = [], [], LARGEST_CHUNK_BYTES
-
-        for at, item in enumerate(items):
-            call = self._small_call(first + at, item)
-            if call is None or len(call) > room:
-                close()
-            if call is None:
-                parts.append(self._alone(first + at, item))
-                continue
-            calls.append(call)
-            grouped.append(item)
-            room -= len(call)
-        at = len(items)
-        close()
+    def _parts(self, first: int, items: list[tuple[Any, ...]], size: int) -> list[Part]:
+        parts = self._grouping.parts(first, items, size)
+        singles_too = self._on_end is not None or self._progress is not None
+        for part in parts:
+            if singles_too or part.count > 1:
+                part.future.watch(lambda _, part=part: self._ended(part))  # type: ignore[misc]
         return parts
-
-    def _from_columns(self, first: int, items: list[tuple[Any, ...]], columns: list[tuple[Any, ...]]) -> list[Part]:
-        if len(items) == 1:
-            return [self._alone(first, items[0])]
-        data = dump_columns(columns)
-        self.sizer.note_bytes(len(items), len(data))
-        if len(data) > (LARGEST_CHUNK_BYTES if self.sizer.fixed else max(CHUNK_BYTES, 2 * ITEM_BYTES)):
-            half = len(items) // 2
-            return [
-                *self._from_columns(first, items[:half], [column[:half] for column in columns]),
-                *self._from_columns(first + half, items[half:], [column[half:] for column in columns]),
-            ]
-        return [self._chunk(first, items, data)]
-
-    def _small_call(self, at: int, item: tuple[Any, ...]) -> bytes | None:
-        """The pickled call of an item that may be grouped; None for one that has to travel alone."""
-        self._check(at, item)
-        try:
-            call, beside = dump_call(self._session, self._called.name, item, {})
-        except DependencyFailedError:
-            return None
-        except (SerializationError, TypeError) as error:
-            raise _named(at, error) from error
-        self.sizer.note_bytes(1, len(call))
-        return None if beside or len(call) > ITEM_BYTES else call
-
-    def _check(self, at: int, item: tuple[Any, ...]) -> None:
-        try:
-            check_call(self._function, self._called, item, {})
-        except TypeError as error:
-            raise _named(at, error) from error
-
-    def _alone(self, at: int, item: tuple[Any, ...]) -> Part:
-        """A task of its own for one item."""
-        try:
-            check_call(self._function, self._called, item, {})
-            future = self._calls._make(self._session, self._called, item, {}, self._calls._options)
-        except (SerializationError, TypeError) as error:
-            raise _named(at, error) from error
-        part = Part(at, [item], future)
-        part.items = None
-        if self._on_end is not None or self._progress is not None:
-            future.watch(lambda _: self._ended(part))
-        return part
-
-    def _chunk(self, first: int, items: list[tuple[Any, ...]], data: bytes) -> Part:
-        """A task for several items."""
-        # If it takes its worker or processor with it, each item is tried alone.
-        options = {**self._options, "max_deaths": 1, "run": {"chunk": len(items)}}
-        future = Future(self._session, next(self._session.numbers), self._called, options)
-        if len(data) <= INLINE_BYTES:
-            future._call = payloads.text_of(data)
-        else:
-            future._large = LargeCall(data, (), {}, keep=True)
-        part = Part(first, items, future)
-        future.watch(lambda _: self._ended(part))
-        return part
 
     def _enqueue(self, part: Part) -> None:
         future = part.future
-        if future._call is not None:
-            self._session.enqueue(future)
-        elif future._large is not None:
-            self._session.enqueue_large(future)
+        if part.count > 1:
+            self.open.add(part)
+        try:
+            if future._call is not None:
+                self._session.enqueue(future)
+            elif future._large is not None:
+                self._session.enqueue_large(future)
+        except BaseException:
+            self.open.discard(part)
+            raise
+        if self.on_send is not None:
+            self.on_send(future)
+        if part.count == 1:
+            self.open.discard(part)
 
     # --- what comes back ----------------------------------------------------------------------------------
 
     def _ended(self, part: Part) -> None:
         """A part's future is done (usually in the I/O thread): what it left over should not wait for its turn."""
+        try:
+            if part.count > 1:
+                self._see_to_rest(part)
+        finally:
+            self._count(part)
+            if self._on_end is not None:
+                self._on_end(part)
+
+    def _see_to_rest(self, part: Part) -> None:
         future = part.future
         row = future._row
-        if part.count > 1 and (future._failed or (row is not None and row[4] * 1000 > SLICE_NS // 2)):
+        large = row[3] if row is not None and type(row[3]) is LargeValue else None
+        short = future._failed or (row is not None and row[4] * 1000 > SLICE_NS // 2)
+        if self._closed or not (short or (large is not None and large.size > VALUE_BYTES)):
+            pass  # it has hardly left anything over: whoever asks for its values will see
+        elif large is None:
+            self._settle_early(part)
+        else:  # fetching it takes time, and the outcomes of others should not wait
+            self._session.callbacks.call(lambda: self._settle_early(part))
+
+    def _settle_early(self, part: Part) -> None:
+        """Send what a part that has ended left over; what is wrong with it, whoever asks for its values is told."""
+        try:
             self.settle(part)
-        self._count(part)
-        if self._on_end is not None:
-            self._on_end(part)
+        except GristmillError:
+            self.open.discard(part)
 
     def _count(self, part: Part) -> None:
         """Tell the progress how many items of a part that has ended are done, if it does not know yet."""
@@ -279,18 +229,47 @@ class Mapped:
         future = part.future
         if future._state is RUNNING and future.await_end(timeout) is RUNNING:
             raise FutureTimeoutError(f"item {part.first} (the first is 0) has not finished in time")
+        error: BaseException | None = None
+        if future.is_large:
+            with self._fetching:  # whoever wants the other lock should not wait for that
+                error = _error_of(future)
+        elif part.values is None:
+            error = _error_of(future)
         with self._lock:
             if part.values is None:
-                self._settle(part)
+                self._settle(part, error)
                 part.items = None
+                self.open.update(part.rest)
+                self._unsent.extend(part.rest)
+                self.open.discard(part)
+        self._send_rest()
         self._count(part)
 
-    def _settle(self, part: Part) -> None:
+    def _send_rest(self) -> None:
+        """Send what was left over. Not under the lock: it may wait for room, until the I/O thread has made some, which
+        wants the lock too.
+        """
+        while self._unsent:
+            try:
+                part = self._unsent.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                self._enqueue(part)
+            except ClientClosedError:  # it has ended with the client
+                pass
+
+    def finish(self) -> None:
+        """Wait for all chunks, and send what they left over, until nothing is left over any more."""
+        while self.open:
+            self._send_rest()
+            for part in self.open.copy():
+                part.future.await_end(None)
+                self._settle_early(part)
+                self.open.discard(part)
+
+    def _settle(self, part: Part, error: BaseException | None) -> None:
         future = part.future
-        try:
-            error = future.exception()
-        except CancelledError as cancelled:
-            error = cancelled
         if error is not None:
             if part.count > 1 and isinstance(error, (ProcessorDiedError, WorkerDiedError)):
                 part.values = []
@@ -316,21 +295,21 @@ class Mapped:
             self._again(part, self.sizer.size())
 
     def _again(self, part: Part, size: int) -> None:
-        """Send what a part did not get to."""
+        """Make parts of what a part did not get to."""
         assert part.values is not None
         assert part.items is not None
         begin = len(part.values)
-        if self._closed:
-            return
-        try:
-            for at in range(begin, part.count, size):
-                part.rest += self._group(part.first + at, part.items[at : at + size], size)
-            for later in part.rest:
-                self._enqueue(later)
-        except Exception as error:  # it was serialised before, but has changed; or the client is closed
-            part.rest = []
-            part.values += [None] * (part.count - begin)
-            part.failures.update(dict.fromkeys(range(begin, part.count), error))
+        failure: Exception = CancelledError()
+        if not self._closed:
+            try:
+                for at in range(begin, part.count, size):
+                    part.rest += self._parts(part.first + at, part.items[at : at + size], size)
+                return
+            except Exception as error:  # it was serialised before, but has changed
+                part.rest = []
+                failure = error
+        part.values += [None] * (part.count - begin)
+        part.failures.update(dict.fromkeys(range(begin, part.count), failure))
 
     def collect_first(self, part: Part, left: Callable[[], float | None]) -> list[Any]:
         """The values of a part up to its first failure, without what it left over; the part forgets them."""
@@ -376,5 +355,9 @@ class Mapped:
             self._session.cancel(unfinished)
 
 
-def _named(at: int, error: SerializationError | TypeError) -> SerializationError | TypeError:
-    return type(error)(f"item {at} (the first is 0): {error}")
+def _error_of(future: Future) -> BaseException | None:
+    """Why a future that is done has no value; raises what may be over the next time."""
+    try:
+        return future.exception()
+    except (CancelledError, MissingObjectError) as error:
+        return error
