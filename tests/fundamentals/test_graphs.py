@@ -75,6 +75,10 @@ def test_only_what_is_needed_runs(client: Client, tmp_path: Path) -> None:
     assert tasks.started_lines(log) == ["one"]
 
 
+def test_keys_may_be_any_text(client: Client) -> None:
+    assert client.get({"a": -4, "caf\udce9": (abs, "a")}, ["caf\udce9"], timeout=30) == {"caf\udce9": 4}
+
+
 def test_without_waiting_there_are_futures(client: Client) -> None:
     futures = client.get({"a": -4, "b": (abs, "a"), "c": (increment, "b")}, ["b", "c"], block=False)
 

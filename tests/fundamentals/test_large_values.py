@@ -67,9 +67,14 @@ def test_after_an_interrupt_nobody_takes_replies_that_still_come_for_his_own(
         raise KeyboardInterrupt
 
     close = fetcher._connection.close
+
+    def noted() -> None:
+        free.append(not fetcher._lock.locked())
+        close()
+
     with monkeypatch.context() as patch:
         patch.setattr(fetching, "read_object", interrupted)
-        patch.setattr(fetcher._connection, "close", lambda: (free.append(not fetcher._lock.locked()), close()))
+        patch.setattr(fetcher._connection, "close", noted)
         with pytest.raises(KeyboardInterrupt):
             future.result()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import time
 from pathlib import Path
 
 import pytest
 
-from gristmill import Client, TaskTimeoutError
+from gristmill import Client, SerializationError, TaskTimeoutError
+from gristmill.client import options
 from support import tasks
 
 
@@ -99,6 +101,22 @@ def test_a_priority_out_of_range_is_refused_at_once(client: Client, priority: ob
 def test_an_option_that_nobody_knows_is_refused_at_once(client: Client) -> None:
     with pytest.raises((ValueError, TypeError), match="priorty"):
         client.options(priorty=1)
+
+
+def test_names_and_tags_may_be_any_text(client: Client) -> None:
+    """Such as names of files, which need not be UTF-8."""
+    odd = os.fsdecode(b"caf\xe9")
+
+    assert client.options(name=odd, tags=[odd]).submit(abs, -1).result(timeout=30) == 1
+
+
+def test_a_task_that_cannot_be_sent_fails_alone(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(options, "escaped", lambda text: text)
+        odd = client.options(name="\udce9")
+
+    assert isinstance(odd.submit(abs, -1).exception(timeout=30), SerializationError)
+    assert client.submit(abs, -2).result(timeout=30) == 2
 
 
 def test_options_may_stand_beside_the_arguments(client: Client) -> None:

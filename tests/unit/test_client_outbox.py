@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import hiredis
 import orjson
@@ -29,6 +29,15 @@ def outbox() -> Outbox:
 
 def noop() -> None:
     pass
+
+
+class Unreadable:
+    """A large argument whose memory was given back."""
+
+    uploaded = 0
+
+    def contents(self) -> NoReturn:
+        raise ValueError("operation forbidden on released memoryview object")
 
 
 def add(outbox: Outbox, *numbers: int) -> list[Future]:
@@ -260,6 +269,26 @@ def test_arguments_that_changed_since_are_not_sent_as_if_they_had_not(outbox: Ou
 
     assert bodies(outbox.compose(), b"tasks") == [] or outbox.lost == [future]
     assert outbox.lost == [future]
+
+
+def test_what_cannot_be_packed_goes_out_of_its_batch_alone(outbox: Outbox) -> None:
+    _, odd, _ = add(outbox, 1, 2, 3)
+    odd._options = {"about": {"name": "\ud800"}}
+    (body,) = bodies(outbox.compose(), b"tasks")
+
+    assert numbers(body) == [1, 3]
+    assert [future for future, _ in outbox.unsendable] == [odd]
+    assert outbox.has_more
+
+
+def test_a_large_argument_that_can_be_read_no_more_goes_out_of_its_batch_alone(outbox: Outbox) -> None:
+    _, odd = add(outbox, 1, 2)
+    odd._call, odd._large = None, LargeCall(b"data", (), {}, keep=True, leaves=(Unreadable(),))  # type: ignore[arg-type]
+    outbox._upload = lambda leaf: leaf.contents()  # type: ignore[assignment,return-value]
+    (body,) = bodies(outbox.compose(), b"tasks")
+
+    assert numbers(body) == [1]
+    assert [future for future, _ in outbox.unsendable] == [odd]
 
 
 def test_handled_entries_of_the_inbox_go_with_the_next_write(outbox: Outbox) -> None:

@@ -178,3 +178,8 @@ def test_a_large_value_outlives_its_client_until_it_is_looked_at(
 def test_a_lease_that_no_scheduler_would_take_is_refused_at_once(seconds: float) -> None:
     with pytest.raises(SettingError, match="expected lease_seconds to be a finite number from 1 to 10,000,000; got"):
         Client("unix:///nowhere/redis.sock", lease_seconds=seconds)
+
+
+def test_a_client_may_have_any_name(cluster: LocalCluster) -> None:
+    with Client(cluster, name="caf\udce9") as client:
+        assert client.submit(abs, -1).result(timeout=30) == 1

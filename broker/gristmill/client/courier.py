@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from gristmill.client import recovery
 from gristmill.client.figures import Figures
 from gristmill.client.outbox import OPEN
-from gristmill.errors import ConnectionLostError, QueueFullError, RedisRefusedError, TaskLostError
+from gristmill.errors import ConnectionLostError, QueueFullError, RedisRefusedError, SerializationError, TaskLostError
 from gristmill.store.connection import BLOCK_MILLISECONDS, REPLY_TIMEOUT_SECONDS, ReplyError, pack
 
 if TYPE_CHECKING:
@@ -246,6 +246,11 @@ class Courier:
             future = session.unfinished.get(outbox.refused.pop())
             if future is not None:
                 session.inbox.fail(future, QueueFullError("Redis is full: submit it again later"))
+        while outbox.unsendable:
+            future, problem = outbox.unsendable.pop()
+            error = SerializationError(f"task {future.task_id} cannot be sent: {problem}")
+            error.__cause__ = problem
+            session.inbox.fail(future, error)
         while outbox.lost:
             future = outbox.lost.pop()
             session.inbox.fail(

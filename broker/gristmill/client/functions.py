@@ -163,7 +163,7 @@ def name_of(function: Callable[..., Any]) -> str:
     if isinstance(function, functools.partial):
         return f"partial({name_of(function.func)})"[:NAME_CHARACTERS]
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return str(name).rpartition("<locals>.")[2][-NAME_CHARACTERS:]
+    return payloads.escaped(str(name).rpartition("<locals>.")[2][-NAME_CHARACTERS:])
 
 
 def refuse_unsuitable(function: Any) -> None:

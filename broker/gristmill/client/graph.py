@@ -21,7 +21,7 @@ from gristmill.client.serializer import PLAIN_PROTOCOL, LargeCall, dump_call
 from gristmill.client.serializing import DependencyFailedError
 from gristmill.errors import SerializationError
 from gristmill.protocol.kinds import INLINE_BYTES
-from gristmill.protocol.payloads import text_of
+from gristmill.protocol.payloads import escaped, text_of
 
 if TYPE_CHECKING:
     from gristmill.client.session import Session
@@ -171,7 +171,8 @@ def submit(
             _check(key, node, called, args)
         number = next(session.numbers)
         graph_id = graph_id or f"{session.client_id}.g{number}"
-        about = {**base.get("about", {}), "graph": graph_id, "key": str(key)[:KEY_CHARACTERS], "size": size}
+        shown = escaped(str(key)[:KEY_CHARACTERS])
+        about = {**base.get("about", {}), "graph": graph_id, "key": shown, "size": size}
         future = Future(session, number, called, {**base, "about": about})
         _serialise(session, future, key, called, args)
         future._graph = graph

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gristmill.protocol.kinds import PRIORITY_LIMIT
-from gristmill.protocol.payloads import qualified_name
+from gristmill.protocol.payloads import escaped, qualified_name
 
 LONGEST_MILLISECONDS = 100_000_000_000
 """Three years: what is longer is cut to this."""
@@ -95,7 +95,7 @@ def _name(name: str) -> str:
     """What people may know a task by; goes into `events` with its first row, as the tags do."""
     if not isinstance(name, str) or len(name) > TAG_CHARACTERS:
         raise ValueError(f"expected name to be a text of at most {TAG_CHARACTERS} characters; got {name!r}; shorten it")
-    return name
+    return escaped(name)
 
 
 def check_names(options: Mapping[str, Any]) -> None:
@@ -115,7 +115,7 @@ def _tags(tags: Iterable[str]) -> list[str]:
         raise ValueError(
             f"expected at most {MOST_TAGS} tags of 1 to {TAG_CHARACTERS} characters; got {words!r}; shorten them"
         )
-    return words
+    return [escaped(word) for word in words]
 
 
 def _whole(name: str, value: int, least: int, most: int) -> int:

@@ -23,6 +23,7 @@ from gristmill.client.future import Future
 from gristmill.client.leaves import Leaf
 from gristmill.client.references import BORROWED
 from gristmill.client.serializer import LargeCall, named
+from gristmill.errors import ConnectionLostError, RedisRefusedError
 from gristmill.protocol.buffers import with_objects
 from gristmill.protocol.keys import Keys
 from gristmill.protocol.payloads import object_id
@@ -96,6 +97,8 @@ class Outbox:
         """Cancelled before they were sent."""
         self.lost: list[Future] = []
         """To be sent again, but their arguments have changed."""
+        self.unsendable: list[tuple[Future, Exception]] = []
+        """They cannot be packed, and why."""
         self.refused: list[int] = []
         """Numbers of tasks that a full Redis did not take: nothing of them is there."""
         self.full = False
@@ -182,7 +185,9 @@ class Outbox:
     @property
     def has_more(self) -> bool:
         """Whether something waits, be it allowed to go now or not."""
-        return bool(self.waiting or self.urgent or self.dropped or self.lost or self.functions.released)
+        return bool(
+            self.waiting or self.urgent or self.dropped or self.lost or self.unsendable or self.functions.released
+        )
 
     @property
     def urgent(self) -> bool:
@@ -263,21 +268,43 @@ class Outbox:
         """Pack one batch, objects first; returns its bytes."""
         start = len(commands)
         for future in tuple(rows):
-            if future._large is not None and not self._upload_call(commands, large, batch, rows, future):
-                continue
-            if future._function is not None and future._function.leaves:
-                self._upload_leaves(future._function.leaves, batch, future, rows)
+            try:
+                if future._large is not None and not self._upload_call(commands, large, batch, rows, future):
+                    continue
+                if future._function is not None and future._function.leaves:
+                    self._upload_leaves(future._function.leaves, batch, future, rows)
+            except (ConnectionLostError, RedisRefusedError):
+                raise
+            except Exception as error:
+                self.unsendable.append((future, error))
+                rows.remove(future)
         index = batches.functions_of(rows)
         for function in index:
             function.last_batch = batch
             if upload or function.uploaded != self.registration:
                 self._upload_function(commands, function)
-        facts = (self.client, self.registration, batch, self.lane)
-        body = batches.tasks_body(*facts, rows, index, priority=self.priority, signer=self.signer)
+        try:
+            body = self._tasks_body(batch, rows, index)
+        except Exception:
+            self._take_unsendable(batch, rows)
+            body = self._tasks_body(batch, rows, batches.functions_of(rows))
         commands.append(pack(("XADD", self._submit_key, "*", "tasks", body)))
         if self.much_needing:
             commands += self._depend_requests(rows)
         return sum(map(len, commands[start:]))
+
+    def _tasks_body(self, batch: int, rows: list[Future], index: dict[FunctionObject, int]) -> bytes:
+        facts = (self.client, self.registration, batch, self.lane)
+        return batches.tasks_body(*facts, rows, index, priority=self.priority, signer=self.signer)
+
+    def _take_unsendable(self, batch: int, rows: list[Future]) -> None:
+        """Something in a batch cannot be packed: the others go without it, or nothing would ever go again."""
+        for future in tuple(rows):
+            try:
+                self._tasks_body(batch, [future], batches.functions_of([future]))
+            except Exception as error:
+                self.unsendable.append((future, error))
+                rows.remove(future)
 
     def _depend_requests(self, futures: Iterable[Future]) -> list[bytes]:
         """What brings the rest of the dependencies of those that have very many. They may be sent again."""

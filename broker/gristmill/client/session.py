@@ -58,6 +58,7 @@ from gristmill.errors import (
 )
 from gristmill.protocol.keys import Keys
 from gristmill.protocol.kinds import MOST_DEPENDENCIES, PRIORITY_LIMIT
+from gristmill.protocol.payloads import escaped
 from gristmill.store.connection import Connection, ReplyError
 
 WAITING_TASKS = 20_000
@@ -98,7 +99,7 @@ class Session:
     ) -> None:
         self.address = address
         self.keys = Keys(namespace)
-        self.name = name
+        self.name = escaped(name)
         self.lease_seconds = lease_seconds
         self.wait_when_full = wait_when_full
         self.parent = parent

@@ -237,13 +237,18 @@ def dump_failure(error: BaseException, *, skip_frames: int = 0) -> bytes:
     )
 
 
+def escaped(text: str) -> str:
+    """The text as it can travel: lone surrogates, which are not UTF-8, as escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def _encode_failure(kind: str, message: str, text: str, data: bytes | None) -> bytes:
     failure = {"type": kind, "message": message, "traceback": text, "pickle": None if data is None else text_of(data)}
     try:
         return orjson.dumps(failure)
     except TypeError:  # lone surrogates: text that is not UTF-8
         for name in ("type", "message", "traceback"):
-            failure[name] = str(failure[name]).encode("utf-8", "backslashreplace").decode()
+            failure[name] = escaped(str(failure[name]))
         return orjson.dumps(failure)
 
 
