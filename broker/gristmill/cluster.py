@@ -21,12 +21,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gristmill.cores import cores
-from gristmill.errors import GristmillError, SettingError
+from gristmill.errors import ConnectionLostError, GristmillError, SettingError
 from gristmill.interpreter import PATHS_VARIABLE, own_paths, python
 from gristmill.owner import OWNER_VARIABLE, Lifeline
 from gristmill.ports import free_port
 from gristmill.protocol.keys import Keys
-from gristmill.store.connection import Connection, ReplyError, check_address, hide_password, pack
+from gristmill.store.connection import PASSING, Connection, ReplyError, check_address, hide_password, pack
 from gristmill.store.embedded import EmbeddedRedis
 
 START_SECONDS = 60.0
@@ -221,8 +221,41 @@ class LocalCluster:
         return bool(self._last_shutdown() != self._shutdown_before)
 
     def _last_shutdown(self) -> Any:
+        return self._ask(("HGET", self.keys.namespace_facts(), "shutdown"))[0]
+
+    def _ask(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """What Redis replies, from any thread. A connection that was lost meanwhile is made anew.
+
+        Raises ConnectionLostError, and the first error among the replies.
+        """
         assert self._connection is not None
-        return self._connection.request("HGET", self.keys.namespace_facts(), "shutdown")
+        connection = self._connection
+        with self._lock:
+            may_be_stale = connection.connected
+            try:
+                try:
+                    replies = self._replies(commands)
+                except ConnectionLostError:
+                    if not may_be_stale:
+                        raise
+                    replies = self._replies(commands)
+            except BaseException:
+                connection.close()  # replies may still come
+                raise
+        for reply in replies:
+            if isinstance(reply, ReplyError):
+                raise reply
+        return replies
+
+    def _replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        connection = self._connection
+        assert connection is not None
+        if self._closed:
+            raise GristmillError("expected an open LocalCluster; got a closed one; make a new one")
+        if not connection.connected:
+            connection.connect()
+        connection.send(*map(pack, commands))
+        return [connection.read() for _ in commands]
 
     # --- getting ready --------------------------------------------------------------------------------------
 
@@ -238,7 +271,13 @@ class LocalCluster:
                         f"expected {self.name_of(program)} to start; it ended with exit code {program.returncode}; "
                         "what it wrote to standard error says why"
                     )
-            waiting = self._not_ready(waiting)
+            try:
+                waiting = self._not_ready(waiting)
+            except ConnectionLostError:
+                pass  # Redis may come back in time
+            except ReplyError as error:
+                if error.code not in PASSING:
+                    raise
             if web and self._page_listens():
                 web = None
             if not waiting and not web:
@@ -253,36 +292,28 @@ class LocalCluster:
 
     def _not_ready(self, programs: list[Program]) -> list[Program]:
         """Those that Redis does not know yet."""
-        connection, keys = self._connection, self.keys
-        if connection is None or not programs:
+        if not programs:
             return programs
-        connection.send(
-            pack(("ZRANGE", keys.schedulers(), 0, -1)),
-            pack(("ZRANGE", keys.workers(), 0, -1)),
-        )
-        schedulers, workers = (self._by_pid(connection.read()) for _ in range(2))
+        ids = self._ask(("ZRANGE", self.keys.schedulers(), 0, -1), ("ZRANGE", self.keys.workers(), 0, -1))
+        schedulers, workers = map(self._by_pid, ids)
         waiting = []
         for program in programs:
             if program in self.schedulers:
                 ready = program.pid in schedulers
             else:
                 worker = workers.get(program.pid)
-                ready = worker is not None and self._processors(connection, worker) >= int(
-                    _option(program, "concurrency")
-                )
+                ready = worker is not None and self._processors(worker) >= int(_option(program, "concurrency"))
             if not ready:
                 waiting.append(program)
         return waiting
 
     @staticmethod
     def _by_pid(ids: Any) -> dict[int, str]:
-        if isinstance(ids, ReplyError):
-            raise ids
         members = [member.decode() for member in ids]
         return {int(member.split("|")[1]): member for member in members if _ID.match(member)}
 
-    def _processors(self, connection: Connection, worker: str) -> int:
-        return int(connection.request("HGET", self.keys.worker(worker), "processors") or 0)
+    def _processors(self, worker: str) -> int:
+        return int(self._ask(("HGET", self.keys.worker(worker), "processors"))[0] or 0)
 
     def _page_listens(self) -> bool:
         try:

@@ -23,7 +23,7 @@ from gristmill.cli import COMMANDS, exits
 from gristmill.cluster import LocalCluster
 from gristmill.store.embedded import EmbeddedRedis
 from support.server import RedisServer, require_server_binary
-from support.temporary import nothing_left_behind
+from support.temporary import alive, nothing_left_behind
 from support.waiting import wait_until
 
 GRISTMILL = [sys.executable, "-m", "gristmill"]
@@ -295,6 +295,29 @@ def test_up_starts_again_what_ends_by_itself(private: None) -> None:
 
     assert code == exits.OK
     assert errors == "gristmill up: scheduler-1 ended with exit code -9; starting it again\n"
+
+
+def test_up_starts_again_what_ends_while_its_redis_is_away(
+    own_server: RedisServer, namespace: str, private: None
+) -> None:
+    place = ("--redis", own_server.address, "--namespace", namespace)
+    with start("up", "--workers", "0", "--no-web", "--log-level", "error", *place) as command:
+        lines_until(command, "Ctrl-C ends all")
+
+        def schedulers() -> list[int]:
+            done = gristmill("status", "--json", *place)
+            return [row["pid"] for row in json.loads(done.stdout)["overview"]["schedulers"]]
+
+        (first,) = schedulers()
+        own_server.kill()
+        os.kill(first, signal.SIGTERM)
+        wait_until(lambda: not alive(first), "the scheduler has ended", timeout=30)
+        own_server.start()
+        wait_until(lambda: [pid for pid in schedulers() if pid != first], "another scheduler has registered")
+        code, errors = ended(command, signal.SIGTERM)
+
+    assert code == exits.OK
+    assert "gristmill up: scheduler-1 ended with exit code 0; starting it again\n" in errors
 
 
 def test_up_ends_when_a_client_ends_everything(private: None, monkeypatch: pytest.MonkeyPatch) -> None:

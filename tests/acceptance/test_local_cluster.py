@@ -11,6 +11,7 @@ import textwrap
 import threading
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from gristmill import Client
 from gristmill.cluster import LocalCluster
 from gristmill.errors import ConnectionLostError, GristmillError
 from gristmill.snapshot import Snapshot
+from gristmill.store.connection import ReplyError
+from support.database import Database
 from support.server import RedisServer, require_server_binary
 from support.temporary import alive, nothing_left_behind
 from support.waiting import wait_until
@@ -95,6 +98,44 @@ def test_it_uses_a_redis_that_runs_already(server: RedisServer, namespace: str) 
     with LocalCluster(workers=1, redis=server.address, namespace=namespace) as cluster, Client(cluster) as client:
         assert cluster.redis is None
         assert client.submit(pow, 2, 5).result(timeout=30) == 32
+
+
+def test_it_goes_on_when_the_redis_that_it_was_given_comes_back(own_server: RedisServer, namespace: str) -> None:
+    with LocalCluster(workers=0, redis=own_server.address, namespace=namespace) as cluster:
+        own_server.restart()
+
+        assert not cluster.was_shut_down()
+        assert cluster.add_scheduler() in cluster.schedulers
+
+
+def test_a_redis_that_is_away_while_a_program_starts_may_come_back(own_server: RedisServer, namespace: str) -> None:
+    with LocalCluster(workers=0, redis=own_server.address, namespace=namespace) as cluster:
+        own_server.kill()
+        with ThreadPoolExecutor(1) as other:
+            added = other.submit(cluster.add_scheduler)
+            wait_until(lambda: len(cluster.schedulers) == 2 or added.done(), "the scheduler is started")
+            own_server.start()
+
+            assert added.result() in cluster.schedulers
+
+
+def test_a_reply_that_is_an_error_leaves_none_behind(cluster: LocalCluster) -> None:
+    database = Database(cluster.address)
+    database.run("SET", cluster.keys.schedulers(), "not what it should be")
+    database.close()
+
+    with pytest.raises(ReplyError, match="WRONGTYPE"):
+        cluster._not_ready(cluster.schedulers)
+    assert not cluster.was_shut_down()
+
+
+def test_many_threads_may_ask_it(cluster: LocalCluster) -> None:
+    def ask(_: int) -> None:
+        assert not cluster.was_shut_down()
+        assert cluster._not_ready(cluster.processes) == []
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ask, range(500)))
 
 
 # --- wherever it is started ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gristmill.cli import epilog, exits
 from gristmill.cores import cores
+from gristmill.errors import ConnectionLostError, RedisRefusedError
 from gristmill.settings import CONFIG_VARIABLE, Settings, WebSettings, load, options, read_file
 
 if TYPE_CHECKING:
@@ -144,8 +145,11 @@ def _watch(cluster: LocalCluster) -> bool:
         time.sleep(POLL_SECONDS)
         for program in cluster.processes:
             if program.poll() is not None:
-                if program.returncode == 0 and cluster.was_shut_down():
-                    return True
+                try:
+                    if program.returncode == 0 and cluster.was_shut_down():
+                        return True
+                except (ConnectionLostError, RedisRefusedError):
+                    continue  # it is asked again once Redis is there
                 name = cluster.name_of(program)
                 click.echo(
                     f"gristmill up: {name} ended with exit code {program.returncode}; starting it again", err=True

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gristmill.client import batches
 from gristmill.errors import ClientClosedError, ConnectionLostError, RedisRefusedError, TaskLostError
-from gristmill.store.connection import ReplyError, backoff, connect_patiently, hide_password, pack
+from gristmill.store.connection import PASSING, ReplyError, backoff, connect_patiently, hide_password, pack
 
 if TYPE_CHECKING:
     from gristmill.client.session import Session
@@ -32,8 +32,6 @@ NO_SCHEDULER_SECONDS = 3.0
 """After this time without an answer the log says that no scheduler runs."""
 REPEAT_SECONDS = 10.0
 """A registration without an answer is sent again this often: Redis may have lost it."""
-PASSING = frozenset({"LOADING", "BUSY", "MASTERDOWN", "READONLY"})
-"""Codes of refusals that end by themselves while a server starts, or another takes its place."""
 QUIET_SECONDS = 5.0
 """A recovery sooner than this after the last one waits longer and longer."""
 

@@ -51,6 +51,8 @@ HEAD_BYTES = 64
 _PASSWORD_OPTION = re.compile(r"password=[^&]*")
 ELSEWHERE = frozenset(("READONLY", "MASTERDOWN"))
 """Codes of a server that was the master. Its name may lead to another one by now: whoever gets them connects anew."""
+PASSING = frozenset({"LOADING", "BUSY", "MASTERDOWN", "READONLY"})
+"""Codes of refusals that end by themselves while a server starts, or another takes its place."""
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel")
 
 _NOTHING = object()
