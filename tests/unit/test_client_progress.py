@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import types
 
 import pytest
@@ -105,3 +106,19 @@ def test_a_notebook_with_widgets_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> 
 
     assert "Output" in shown_there
     assert "items," not in written(where)
+
+
+def test_it_may_be_closed_in_the_middle_of_advancing() -> None:
+    """By the garbage collector, or a signal handler."""
+    where = console()
+    shown = Progress("sum", 2, where)
+    has_returned = threading.Event()
+
+    def close() -> None:
+        with shown._lock:
+            shown.close()
+        has_returned.set()
+
+    threading.Thread(target=close, daemon=True).start()
+
+    assert has_returned.wait(10)

@@ -66,6 +66,26 @@ def has_ended(session: Session) -> bool:
     return not session.courier._thread.is_alive()
 
 
+# --- whoever has the lock ---------------------------------------------------------------------------------
+
+
+def test_a_task_may_be_cancelled_while_its_own_thread_has_the_lock(client: Client) -> None:
+    """As by the garbage collector, or a signal handler, in the middle of sending."""
+    future = never(client)
+    client.flush(10)
+    session = client._session
+    has_returned = threading.Event()
+
+    def cancel() -> None:
+        with session.lock:
+            session.cancel([future])
+        has_returned.set()
+
+    threading.Thread(target=cancel, daemon=True).start()
+    assert has_returned.wait(10)
+    wait_until(future.cancelled, "the task is cancelled")
+
+
 # --- callbacks --------------------------------------------------------------------------------------------
 
 

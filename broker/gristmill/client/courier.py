@@ -192,6 +192,8 @@ class Courier:
             elif events & _BROKEN:
                 raise ConnectionLostError("the server closed the connection")
         now = time.monotonic()
+        if session.handed_over:
+            session.take_over()
         if session.state is BUSY:
             if replied and expects_reply:
                 if session.write is not None:

@@ -33,7 +33,7 @@ class Progress:
         self.done = 0
         self._console = console or Console(stderr=True, highlight=False)
         self._begun = self._shown = time.monotonic()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the garbage collector may close another's, or this, while it is shown
         self._closed = False
         self._bar: Any = None
         self._row: Any = None
