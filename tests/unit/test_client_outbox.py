@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -289,6 +292,29 @@ def test_a_large_argument_that_can_be_read_no_more_goes_out_of_its_batch_alone(o
 
     assert numbers(body) == [1]
     assert [future for future, _ in outbox.unsendable] == [odd]
+
+
+def test_tasks_with_many_dependencies_may_be_submitted_while_the_client_recovers(outbox: Outbox) -> None:
+    future = Future(SESSION, 1, outbox.functions.get(noop))
+    stop = threading.Event()
+
+    def submit() -> None:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            outbox.much_needing[number % 5000] = future
+            if number % 5000 == 0:
+                outbox.much_needing.clear()
+
+    with ThreadPoolExecutor(1) as other:
+        done = other.submit(submit)
+        try:
+            for _ in range(300):
+                outbox.resume(0, {})
+                outbox.requests.clear()
+        finally:
+            stop.set()
+        done.result()
 
 
 def test_handled_entries_of_the_inbox_go_with_the_next_write(outbox: Outbox) -> None:

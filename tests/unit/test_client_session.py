@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from gristmill import Client, LocalCluster
+from gristmill.client import recovery
+from gristmill.client.callbacks import Callbacks
 from gristmill.client.courier import Courier
 from gristmill.client.future import Future
 from gristmill.client.session import Session
-from gristmill.errors import SettingError
+from gristmill.errors import ClientClosedError, SettingError
 from support.server import require_server_binary
 from support.waiting import wait_until
 
@@ -38,6 +40,18 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
 def never(client: Client) -> Future:
     """A task that no worker takes."""
     return client.options(capabilities=["nobody-has-this"]).submit(abs, -1)
+
+
+def raise_once(error: BaseException, then: Callable[..., Any] = lambda *_: None) -> Callable[..., Any]:
+    """A function that raises when it is called first, and is `then` later."""
+    errors = [error]
+
+    def act(*args: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return then(*args)
+
+    return act
 
 
 class InCallback:
@@ -84,6 +98,55 @@ def test_a_task_may_be_cancelled_while_its_own_thread_has_the_lock(client: Clien
     threading.Thread(target=cancel, daemon=True).start()
     assert has_returned.wait(10)
     wait_until(future.cancelled, "the task is cancelled")
+
+
+# --- errors of the client's own ---------------------------------------------------------------------------
+
+
+def test_when_the_io_thread_fails_its_futures_end(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    future = never(client)
+    monkeypatch.setattr(client._session.courier, "_look_after", raise_once(SystemExit()))
+    client._session.courier.wake()
+
+    with pytest.raises(CancelledError):
+        future.result(timeout=10)
+    with pytest.raises(ClientClosedError, match="error of its own"):
+        client.submit(abs, -1)
+
+
+def test_an_odd_error_while_connecting_anew_is_tried_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = raise_once(RuntimeError("odd"), recovery._put_right)
+    monkeypatch.setattr(recovery, "_put_right", odd)
+    client._session.broken = True
+    client._session.courier.wake()
+    wait_until(lambda: client._session.recovered, "the client has connected anew")
+
+    assert client.submit(abs, -1).result(timeout=10) == 1
+
+
+def test_a_callback_for_which_there_was_no_thread_is_called_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    callbacks = Callbacks()
+    called: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", raise_once(RuntimeError("can't start new thread")))
+        callbacks.call(lambda: called.append(1))
+    assert called == []
+    callbacks.call(lambda: called.append(2))
+    callbacks.stop()
+    callbacks.join(10)
+
+    assert called == [1, 2]
+
+
+def test_a_callback_for_which_there_never_was_a_thread_is_called_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    callbacks = Callbacks()
+    called: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", raise_once(RuntimeError("can't start new thread")))
+        callbacks.call(lambda: called.append(1))
+    callbacks.stop()
+
+    assert called == [1]
 
 
 # --- callbacks --------------------------------------------------------------------------------------------

@@ -34,23 +34,35 @@ class Callbacks:
                 late = False
                 self._due.put(due)
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="gristmill-callbacks", daemon=True)
-                    self._thread.start()
+                    self._start()
         if late:  # the session is over: nothing waits for this thread any more
             _call(due)
 
     def stop(self) -> None:
         """The session is over: the thread ends when all that is due was called."""
         with self._lock:
-            if not self._stopping:
-                self._stopping = True
-                self._due.put(None)
+            if self._stopping:
+                return
+            self._stopping = True
+            self._due.put(None)
+            started = self._thread is not None
+        if not started:  # for want of threads, if anything is due
+            self._run()
 
     def join(self, timeout: float) -> None:
         """Wait for the end of the thread, unless it is the caller."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="gristmill-callbacks", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            logger.exception("callbacks have to wait: there can be no more threads; the next one tries again")
+        else:
+            self._thread = thread
 
     def _run(self) -> None:
         while (due := self._due.get()) is not None:

@@ -72,6 +72,7 @@ class Courier:
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
+        self._pipe_lock = threading.RLock()  # the garbage collector may wake the thread in the middle of a wake-up
         self._thread = threading.Thread(target=self._run, name="gristmill-client", daemon=True)
 
     # --- for other threads --------------------------------------------------------------------------------
@@ -82,10 +83,11 @@ class Courier:
 
     def wake(self) -> None:
         """Let the thread look round."""
-        try:
-            os.write(self._wake_write, b".")
-        except OSError:  # full, so it will wake anyhow; or closed, so there is nobody to wake
-            pass
+        with self._pipe_lock:
+            try:
+                os.write(self._wake_write, b".")
+            except OSError:  # full, so it will wake anyhow; or closed, so there is nobody to wake
+                pass
 
     def is_this_thread(self) -> bool:
         """Whether the caller is the I/O thread itself: it must not wait for anything."""
@@ -98,20 +100,18 @@ class Courier:
 
     def close(self) -> None:
         """Close the pipe."""
-        write, self._wake_write = self._wake_write, -1
-        if write >= 0:
-            os.close(write)
-            os.close(self._wake_read)
+        with self._pipe_lock:  # the number may be that of another's file by the time that somebody writes to it
+            write, self._wake_write = self._wake_write, -1
+            if write >= 0:
+                os.close(write)
+                os.close(self._wake_read)
 
     # --- the thread ---------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         session = self.session
-        while not session.stopping.is_set():
-            self._turn_safely(BLOCK_MILLISECONDS / 1000)
-            if session.owner_gone and not (session.is_waiting or session.inbox.large_values):
-                break
         try:
+            self._take_turns()
             self._say_goodbye()
         except (ConnectionLostError, RedisRefusedError):
             pass  # its lease will end
@@ -120,6 +120,18 @@ class Courier:
             self._run_callbacks()
             session.callbacks.stop()
             self.close()
+
+    def _take_turns(self) -> None:
+        session = self.session
+        try:
+            while not session.stopping.is_set():
+                self._turn_safely(BLOCK_MILLISECONDS / 1000)
+                if session.owner_gone and not (session.is_waiting or session.inbox.large_values):
+                    break
+        except BaseException:  # without this thread nobody would ever hear anything: better an end that is told
+            logger.exception("the client ends after an error of its own", extra={"client": session.client_id})
+            if session.refusal is None:
+                session.refusal = "the client has ended after an error of its own, which the log shows: make a new one"
 
     def _say_goodbye(self) -> None:
         session = self.session

@@ -161,7 +161,9 @@ class Outbox:
             body = batches.body(client=self.client, registration=self.registration, tasks=some)
             self.requests.append(pack(("XADD", self._cancels_key, "*", "known", body)))
         self.cancels.extend(future for future in self.asked.values() if future._cancel_asked)
-        self.requests += self._depend_requests(list(self.much_needing.values()))
+        # Of a list of references: callers add to it at any time.
+        much = [future for found in self.much_needing.valuerefs() if (future := found()) is not None]
+        self.requests += self._depend_requests(much)
 
     def resume(self, applied: int, table: dict[int, Future]) -> None:
         """The record is at `applied`: what later batches carried is sent again, in the same batches."""

@@ -91,11 +91,13 @@ def recover(session: Session) -> None:
             session.watching.ask_again()
             session.recovered = time.monotonic()
             return
-        except (ConnectionLostError, RedisRefusedError) as error:
+        except Exception as error:
             failures += 1
             session.note_trouble(error)
             level = logging.WARNING if failures in (1, 5) or failures % 60 == 0 else logging.DEBUG
-            logger.log(level, "the client cannot connect yet: %s", error, extra={"client": session.client_id})
+            unforeseen = not isinstance(error, (ConnectionLostError, RedisRefusedError))
+            about = {"client": session.client_id}
+            logger.log(level, "the client cannot connect yet: %s", error, extra=about, exc_info=unforeseen)
             session.stopping.wait(backoff(failures))
 
 

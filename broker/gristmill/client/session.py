@@ -324,7 +324,7 @@ class Session:
     def flush(self, timeout: float | None) -> bool:
         """Wait until Redis has answered for everything submitted so far. Answers False when it has not in time."""
         self.check_fork()
-        last = next(reversed(self.unfinished.values()), None)
+        last = self._newest()
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.lock:
             self._hand_over()
@@ -344,6 +344,13 @@ class Session:
                     return False
                 self.progress.wait(min(left, 1.0))
         return True
+
+    def _newest(self) -> Future | None:
+        while True:
+            try:
+                return next(reversed(self.unfinished.values()), None)
+            except RuntimeError:  # another thread has just added one, or taken one out
+                pass
 
     def note_trouble(self, error: Exception) -> None:
         """Why the client connects anew, or cannot, for those who wait."""
