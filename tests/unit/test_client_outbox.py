@@ -216,6 +216,16 @@ def test_a_connection_that_was_lost_costs_only_what_the_record_does_not_have(out
     assert [body["batch"] for body in bodies(outbox.compose(), b"tasks")] == [4]
 
 
+def test_tasks_that_an_interrupt_took_from_the_queue_go_again_in_order(outbox: Outbox) -> None:
+    futures = add(outbox, 1, 2)
+    outbox._take_rows()  # and before they have a batch, somebody presses Ctrl-C
+    futures += add(outbox, 3)
+    outbox.resume(0, {future._number: future for future in futures})
+    (body,) = bodies(outbox.compose(), b"tasks")
+
+    assert numbers(body) == [1, 2, 3]
+
+
 def test_a_batch_whose_tasks_are_all_done_still_fills_its_number(outbox: Outbox) -> None:
     add(outbox, 1)
     outbox.compose()

@@ -174,6 +174,10 @@ class Outbox:
             if future._batch in groups:
                 groups[future._batch].append(future)
         self._resend = deque(groups.items())
+        # An interrupt may have come between taking tasks from the queue and giving them a batch. One that a caller is
+        # just about to queue is here twice then: the second is passed over.
+        queued = set(self.waiting.copy())
+        self.waiting.extendleft(future for future in reversed(unfinished) if not future._batch and future not in queued)
         self.asked = {number: future for number, future in self.asked.items() if number in table}
         self._ask_known()
         self.cancels.extend(future for future in unfinished if future._cancel_asked)
