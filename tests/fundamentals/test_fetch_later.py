@@ -16,6 +16,7 @@ from gristmill import (
     CancelledError,
     Client,
     ClientClosedError,
+    ConnectionLostError,
     Future,
     LocalCluster,
     TaskExpiredError,
@@ -96,6 +97,28 @@ def test_it_can_be_cancelled_by_id(client: Client, other: Client) -> None:
         again.result()
     with pytest.raises(CancelledError):
         future.result()
+
+
+def test_a_cancel_that_is_lost_with_the_connection_is_sent_again(
+    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    future = client.options(capabilities=["nobody-has-this"]).submit(slow, "value")
+    client.flush()
+    commands = other._session.commands
+    send = commands.send
+    lost: list[bytes] = []
+
+    def lose_once(data: bytes) -> None:
+        if b"cancelled by client" not in data or lost:
+            return send(data)
+        lost.append(data)
+        raise ConnectionLostError
+
+    monkeypatch.setattr(commands, "send", lose_once)
+    Future.from_id(future.task_id, other).cancel(timeout=0)
+    wait_until(future.cancelled, "the task is cancelled")
+
+    assert lost
 
 
 def test_it_can_be_an_argument(client: Client, other: Client) -> None:

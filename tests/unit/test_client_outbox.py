@@ -18,6 +18,7 @@ from gristmill.client.outbox import ASK_BATCHES, UNAPPLIED_BATCHES, WRITE_BATCHE
 from gristmill.client.serializer import LargeCall, dump_call
 from gristmill.protocol.keys import Keys
 from gristmill.protocol.kinds import BATCH_TASKS
+from gristmill.store.connection import pack
 
 SESSION: Any = SimpleNamespace(client_id="abc", serializer=None)
 KEYS = Keys()
@@ -224,6 +225,19 @@ def test_tasks_that_an_interrupt_took_from_the_queue_go_again_in_order(outbox: O
     (body,) = bodies(outbox.compose(), b"tasks")
 
     assert numbers(body) == [1, 2, 3]
+
+
+def test_a_lasting_request_goes_again_until_it_is_answered(outbox: Outbox) -> None:
+    outbox.lasting.append(pack(("ECHO", "lasting")))
+    for _ in range(2):
+        assert commands_of(outbox.compose()) == [[b"ECHO", b"lasting"]]
+        outbox.repeat_unanswered()
+        assert outbox.has_more
+    outbox.compose()
+    outbox.unanswered.clear()  # the answer came
+    outbox.repeat_unanswered()
+
+    assert not outbox.has_more
 
 
 def test_a_batch_whose_tasks_are_all_done_still_fills_its_number(outbox: Outbox) -> None:

@@ -165,6 +165,7 @@ class Courier:
         with session.lock:
             session.state = BUSY
             session.write = None
+        session.outbox.repeat_unanswered()
         recovery.recover(session)
         session.broken = False
 

@@ -180,7 +180,7 @@ class Claims:
         session = self._session
         task, attempt, *_ = call[1].decode().split(" ", 2)
         body = batches.body(worker=self._worker, tasks=[(task, int(attempt))])
-        session.outbox.requests.append(pack(("XADD", session.keys.results(), "*", "returned", body)))
+        session.outbox.lasting.append(pack(("XADD", session.keys.results(), "*", "returned", body)))
         session.hand_over()
 
 

@@ -92,7 +92,11 @@ class Outbox:
         self.waiting: deque[Future] = deque()
         self.cancels: deque[Future] = deque()
         self.requests: deque[bytes] = deque()
-        """Other packed commands, each with one reply."""
+        """Other packed commands, each with one reply; what is lost with the connection is not sent again."""
+        self.lasting: deque[bytes] = deque()
+        """Those that are sent again until Redis has answered: twice is as good as once."""
+        self.unanswered: list[bytes] = []
+        """Those of them that the last write held; without an answer so far."""
         self.dropped: list[Future] = []
         """Cancelled before they were sent."""
         self.lost: list[Future] = []
@@ -182,6 +186,11 @@ class Outbox:
         self._ask_known()
         self.cancels.extend(future for future in unfinished if future._cancel_asked)
 
+    def repeat_unanswered(self) -> None:
+        """The connection was lost, or Redis refused something."""
+        self.lasting.extendleft(reversed(self.unanswered))
+        self.unanswered.clear()
+
     def record_question(self) -> bytes:
         """The packed question for the client's record: registration, batch, ended."""
         return pack(("HMGET", self.keys.client(self.client), "registration", "batch", "ended"))
@@ -198,7 +207,7 @@ class Outbox:
     @property
     def urgent(self) -> bool:
         """Whether something waits that may go although no more tasks may."""
-        return bool(self.cancels or self.requests or self._resend or self.ask)
+        return bool(self.cancels or self.requests or self.lasting or self._resend or self.ask)
 
     @property
     def may_send_tasks(self) -> bool:
@@ -237,6 +246,9 @@ class Outbox:
         self._pack_releases(commands)
         while self.requests:
             commands.append(self.requests.popleft())
+        while self.lasting:
+            self.unanswered.append(self.lasting[0])
+            commands.append(self.lasting.popleft())
         if not commands and not asked:
             return None
         if self.trim_from:

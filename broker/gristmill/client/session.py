@@ -303,6 +303,8 @@ class Session:
                 self.outbox.refused += refused_tasks(write, replies)
             raise refused
         self.outbox.full = False
+        if self.outbox.unanswered:
+            self.outbox.unanswered.clear()
         for call in write.large:
             call.data = None
         if write.asked:

@@ -73,7 +73,7 @@ class Watching:
         session = self._session
         reason = f"cancelled by client {session.client_id}"
         body = batches.body(tasks=[task], client="", after=0, reason=reason)
-        session.outbox.requests.append(pack(("XADD", session.keys.cancels(), "*", "cancel", body)))
+        session.outbox.lasting.append(pack(("XADD", session.keys.cancels(), "*", "cancel", body)))
         session.hand_over()
 
     def answer(self, message: dict[str, Any]) -> None:
