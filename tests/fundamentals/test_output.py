@@ -8,12 +8,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from gristmill import Client, LocalCluster, OutputLine
+from gristmill.client import printing
+from gristmill.client.callbacks import Callbacks
+from gristmill.client.printing import Printing
 from support.waiting import wait_until
 
 
@@ -93,6 +97,72 @@ def test_too_much_is_left_out_and_counted(watching: Client, seen: Seen) -> None:
 
     assert seen.texts("out")[0] == "line 0"
     assert 90_000 < told + len(seen.texts("out")) <= 100_010
+
+
+def test_lines_that_nobody_reads_hold_up_no_task(cluster: LocalCluster) -> None:
+    """As when standard output is a pipe that is full."""
+    has_come, is_read = threading.Event(), threading.Event()
+
+    def show(_: OutputLine) -> None:
+        has_come.set()
+        is_read.wait(60)
+
+    with Client(cluster, stream_output=show) as client:
+        client.submit(say, "one")
+        assert has_come.wait(30)
+        try:
+            assert client.submit(abs, -1).result(timeout=20) == 1
+        finally:
+            is_read.set()
+
+
+def test_whoever_is_shown_a_line_may_wait_for_a_task(cluster: LocalCluster) -> None:
+    found: list[object] = []
+
+    def show(_: OutputLine) -> None:
+        found.append(client.options(stream_output=False).submit(abs, -1).result(timeout=30))
+
+    with Client(cluster, stream_output=show) as client:
+        client.submit(say, "one").result(timeout=30)
+        wait_until(lambda: found == [1], "the other task has run")
+
+
+def test_after_a_lost_connection_no_line_comes_again(watching: Client, seen: Seen) -> None:
+    watching.submit(say, "one").result(timeout=30)
+    wait_until(lambda: seen.texts() == ["one"], "the line has come")
+    session = watching._session
+
+    def say_on_a_new_connection(line: str) -> None:
+        before = session.recovered
+        session.broken = True
+        session.courier.wake()
+        wait_until(lambda: session.recovered > before, "the client has connected anew")
+        watching.submit(say, line).result(timeout=30)
+        wait_until(lambda: line in seen.texts(), "the line has come")
+
+    say_on_a_new_connection("two")
+    say_on_a_new_connection("three")
+
+    assert seen.texts() == ["one", "two", "three"]
+
+
+def test_lines_for_which_there_is_no_room_are_counted(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printing, "MOST_WAITING", 2)
+    callbacks = Callbacks()
+    is_read = threading.Event()
+
+    def show(line: OutputLine) -> None:
+        is_read.wait(60)
+        seen.append(line)
+
+    shown = Printing(show, callbacks)
+    for _ in range(4):
+        shown.take({"task": "abc.0000001", "lines": [("out", "one"), ("out", "two")], "dropped": 0})
+    is_read.set()
+    callbacks.stop()
+    callbacks.join(30)
+
+    assert seen.texts() == ["one", "two", "(6 lines left out)"]
 
 
 def test_the_last_words_of_a_task_that_dies(watching: Client, seen: Seen) -> None:

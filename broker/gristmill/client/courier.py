@@ -59,6 +59,10 @@ class Courier:
         self.session = session
         self.last_entry = "0"
         """The inbox is read behind this entry."""
+        self._inbox = ("", "")
+        """Of which server and client the inbox is."""
+        self._repeated = (0, 0)
+        """Up to this entry all were handled before the inbox was read from its beginning again."""
         self._handled = ""
         """Entries before this one are handled."""
         self._untrimmed = 0
@@ -306,9 +310,15 @@ class Courier:
 
     def begin_inbox(self) -> None:
         """Read the inbox from its beginning, and remove nothing that another inbox of this name held."""
+        session = self.session
+        if self._inbox == (session.reading.run_id, session.client_id):
+            self._repeated = max(self._repeated, _numbers(self.last_entry))
+        else:
+            self._inbox = (session.reading.run_id, session.client_id)
+            self._repeated = (0, 0)
         self._handled = ""
         self._untrimmed = 0
-        self.session.outbox.trim_from = ""
+        session.outbox.trim_from = ""
         self.last_entry = "0"
         self.ask_inbox()
 
@@ -350,7 +360,9 @@ class Courier:
             return
         entries = reply[0][1]
         self.last_entry = entries[-1][0].decode()
-        for _, fields in entries:
+        for entry, fields in entries:
+            if self._repeated > (0, 0) and self._is_shown(entry.decode(), fields[0]):
+                continue
             session.inbox.handle(fields[0], fields[1])
         milliseconds, _, sequence = self.last_entry.partition("-")
         self._handled = f"{milliseconds}-{int(sequence) + 1}"
@@ -362,6 +374,12 @@ class Courier:
             raise RedisRefusedError(f"the client has ended: {session.inbox.ended}")
         self.ask_inbox()
 
+    def _is_shown(self, entry: str, kind: bytes) -> bool:
+        """Whether an entry is output that was handled before the inbox was read from its beginning again."""
+        if _numbers(entry) > self._repeated:
+            self._repeated = (0, 0)
+        return kind == b"output" and self._repeated > (0, 0)
+
     def _nothing_came(self) -> None:
         """The read ran out of time. Is the record still there? If so, what was handled can be removed."""
         session = self.session
@@ -372,3 +390,9 @@ class Courier:
             self._asked_record = now
             session.outbox.ask = True
             session.hand_over()
+
+
+def _numbers(entry: str) -> tuple[int, int]:
+    """The id of an entry as what can be compared."""
+    milliseconds, _, sequence = entry.partition("-")
+    return int(milliseconds), int(sequence or 0)

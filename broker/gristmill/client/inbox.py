@@ -106,7 +106,7 @@ class Inbox:
         elif kind == b"unknown":
             self._unknown(message["tasks"])
         elif kind == b"output":
-            self.session.printing.show(message)
+            self.session.printing.take(message)
         elif kind == b"watched":
             self.session.watching.answer(message)
         elif kind == b"shutdown" and self.session.shutdown_answer is not None:

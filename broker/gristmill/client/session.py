@@ -126,7 +126,8 @@ class Session:
         """The user's, or None."""
         self.references: weakref.WeakSet[ObjectReference] = weakref.WeakSet()
         self.watching = Watching(self)
-        self.printing = Printing(show_line)
+        self.callbacks = Callbacks()
+        self.printing = Printing(show_line, self.callbacks)
         self.inbox = Inbox(self)
         self.state = BUSY
         self.lock = threading.Lock()
@@ -149,7 +150,6 @@ class Session:
         self.reading = Connection(address, name=f"gristmill-inbox-{self.client_id}")
         self._callers_send = not address.startswith("rediss://")
         self._fetcher = Fetcher(self)
-        self.callbacks = Callbacks()
         self.lookout = Lookout(self)
         self.shutdown_answer: ShutdownAnswer | None = None
         """Where the answer goes to a request to shut everything down."""
