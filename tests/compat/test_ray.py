@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill import LocalCluster
+from gristmill import ConnectionLostError, LocalCluster
 from gristmill.compat import ray
 from support import tasks
 from support.waiting import wait_until
@@ -167,3 +167,28 @@ def test_without_an_address_a_cluster_is_started_and_ended() -> None:
     ray.shutdown()
     assert not ray.is_initialized()
     assert time.monotonic() - began < 60
+
+
+def test_a_cluster_of_its_own_may_have_a_namespace() -> None:
+    ray.shutdown()
+    ray.init(num_cpus=1, namespace="mine")
+
+    assert ray.get(square.remote(3)) == 9
+
+
+def test_without_a_client_no_cluster_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray.shutdown()
+    made: list[LocalCluster] = []
+
+    def refuse(cluster: LocalCluster, **_: object) -> None:
+        made.append(cluster)
+        raise ConnectionLostError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ray, "Client", refuse)
+        with pytest.raises(ConnectionLostError):
+            ray.init(num_cpus=0)
+    (cluster,) = made
+
+    assert ray._cluster is None
+    assert all(program.poll() is not None for program in cluster.processes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import pickle
 import threading
@@ -314,6 +315,22 @@ def test_a_future_without_a_client_can_be_cancelled_once() -> None:
     done = Future()
     done.set_result(1)
     assert not done.cancel()
+
+
+def test_a_future_without_a_client_can_be_awaited() -> None:
+    future = Future()
+
+    async def value() -> Any:
+        return await future
+
+    async def set_meanwhile() -> Any:
+        awaiting = asyncio.create_task(value())
+        await asyncio.sleep(0)  # it begins
+        assert future._gate is not None
+        future.set_result(5)
+        return await asyncio.wait_for(awaiting, 10)
+
+    assert asyncio.run(set_meanwhile()) == 5
 
 
 def test_a_future_that_is_done_travels_with_its_outcome() -> None:

@@ -356,6 +356,8 @@ class Future(concurrent.futures.Future[Any]):
             if error is not None:
                 self._value, self._error, self._failed = NOT_LOADED, error, True
             self._open(found, state)
+        for watcher in found.watchers:
+            watcher(self)
         self.run_callbacks()
         return True
 

@@ -52,14 +52,21 @@ def init(address: Any = None, *, num_cpus: int | None = None, namespace: str | N
     with _lock:
         if _client is not None:
             raise RuntimeError("expected ray.init() once; call ray.shutdown() before calling it again")
+        cluster: Any = None
         if address is None:
             import os
 
             from gristmill.cluster import LocalCluster
 
             if not os.environ.get("GRISTMILL_REDIS"):
-                address = _cluster = LocalCluster(workers=num_cpus)
-        _client = Client(address, namespace=namespace)
+                address = cluster = LocalCluster(workers=num_cpus, namespace=namespace or "default")
+        try:
+            _client = Client(address, namespace=namespace)
+        except BaseException:
+            if cluster is not None:
+                cluster.close()
+            raise
+        _cluster = cluster
 
 
 def shutdown() -> None:
