@@ -121,6 +121,22 @@ def test_a_cancel_that_is_lost_with_the_connection_is_sent_again(
     assert lost
 
 
+def test_nothing_is_asked_of_a_client_that_has_ended_meanwhile(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(cluster)
+    task = client.submit(abs, -1).task_id
+    check_open = client._session.check_open
+
+    def check_and_end() -> None:
+        check_open()
+        client.disconnect()
+
+    monkeypatch.setattr(client._session, "check_open", check_and_end)
+    with pytest.raises(ClientClosedError):
+        Future.from_id(f"{'x' * 10}{task[10:]}", client)
+
+
 def test_it_can_be_an_argument(client: Client, other: Client) -> None:
     future = client.options(keep=5).submit(slow, "value")
 
@@ -146,6 +162,7 @@ from gristmill import Client
 client = Client({cluster.address!r}, lease_seconds=1)
 plain = [client.submit(time.sleep, 60) for _ in range(5)]
 detached = [client.options(keep=60, priority=1).submit(pow, 2, number) for number in range(5)]
+client.flush()
 print(*[future.task_id for future in plain + detached], flush=True)
 time.sleep(60)
 """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.client import batches
 from gristmill.client.future import CANCELED_STATES, CANCELLED, FINISHED, RUNNING, SUCCESS, Future
-from gristmill.errors import QueueFullError, TaskExpiredError, UnknownTaskError
+from gristmill.errors import ClientClosedError, QueueFullError, TaskExpiredError, UnknownTaskError
 from gristmill.store.connection import pack
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Watching:
         self._lock = threading.Lock()
         self.futures: dict[str, list[Future]] = {}
         """By id of the task; who takes a list out settles what is in it."""
+        self._ended: ClientClosedError | None = None
 
     def future(self, task: str) -> Future:
         """The future of any task; raises ValueError for what is no id."""
@@ -51,6 +52,8 @@ class Watching:
         future = Future(session)
         future._id = task
         with self._lock:
+            if self._ended is not None:  # since the session was asked whether it is open
+                raise self._ended
             asked = task in self.futures
             self.futures.setdefault(task, []).append(future)
         if not asked:
@@ -99,9 +102,10 @@ class Watching:
             row[3] = self._session.inbox.large_value(row[3])
         return FINISHED
 
-    def end(self, error: BaseException) -> None:
+    def end(self, error: ClientClosedError) -> None:
         """The session ends: nobody will answer."""
         with self._lock:
+            self._ended = error
             left, self.futures = self.futures, {}
         for futures in left.values():
             for future in futures:
