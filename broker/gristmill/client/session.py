@@ -132,7 +132,7 @@ class Session:
         self.state = BUSY
         self.lock = threading.Lock()
         self.handed_over = False
-        """The I/O thread is to see to the outbox, which whoever wanted that could not enter in `state`."""
+        """The I/O thread is to see to the outbox, which it enters in `state` itself."""
         self.progress = threading.Condition(self.lock)
         """Told when replies have come."""
         self.write: Write | None = None
@@ -250,23 +250,18 @@ class Session:
         raise ClientClosedError(self.refusal or CLOSED_TEXT)
 
     def hand_over(self) -> None:
-        """Let the I/O thread see to the outbox. Waits for nothing: it is called by the garbage collector and by signal
-        handlers too, perhaps while their own thread has the lock.
+        """Let the I/O thread see to the outbox. Takes no lock: the garbage collector and signal handlers call it too,
+        perhaps while their own thread has the lock.
         """
-        if self.lock.acquire(blocking=False):
-            try:
-                self._hand_over()
-            finally:
-                self.lock.release()
-        else:
-            self.handed_over = True  # before the wake-up: whoever reads that sees this
-            self.courier.wake()
+        self.handed_over = True  # before the wake-up: whoever reads that sees this
+        self.courier.wake()
 
     def take_over(self) -> None:
-        """Somebody wanted to hand over while another had the lock (I/O thread)."""
+        """Somebody has handed over (I/O thread)."""
         self.handed_over = False
         with self.lock:
-            self._hand_over()
+            if self.state is IDLE or self.state is LONE:
+                self.state = BUSY
 
     def _hand_over(self) -> None:
         if self.state is IDLE or self.state is LONE:
