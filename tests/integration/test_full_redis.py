@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from gristmill.owner import OWNER_VARIABLE, Lifeline
 from gristmill.protocol.keys import Keys
 from gristmill.protocol.kinds import Request
 from support.database import Database
-from support.driver import Driver, PlayedClient
+from support.driver import LANE, Driver, PlayedClient
 from support.invariants import wait_for_invariants
 from support.server import RedisServer
 from support.waiting import wait_until
@@ -108,12 +109,35 @@ def test_duties_are_put_off_and_the_scheduler_stays_connected(
     def applied(number: int) -> bool:
         return any(outcome.number == number for outcome in client.outcomes())
 
-    wait_until(lambda: scheduler.log.count("a duty is put off") >= 3, "duties are put off again and again", 60)
+    def reports_refused() -> int:
+        found = re.search(r"cmdstat_hsetnx:.*rejected_calls=(\d+)", "\n".join(driver.database.info("commandstats")))
+        return int(found[1]) if found else 0
+
+    wait_until(lambda: reports_refused() >= 3, "a duty is put off again and again", 60)
     wait_until(lambda: applied(1), "what was in is applied")
 
+    assert scheduler.log.count("a duty is put off duty=report") == 1
     assert scheduler.log.count("scheduler connected") == 1
     assert "waiting for Redis" not in scheduler.log
     assert driver.database.zset(driver.keys.schedulers()) == {}
+
+
+@pytest.fixture
+def suspect(driver: Driver, client: PlayedClient) -> str:
+    """It waits to run alone: a worker is to be emptied for it, and the first write of that takes memory."""
+    # (A script may write anything after a write that takes no memory.)
+    script = "redis.call('DEL', KEYS[1]) redis.call('ZADD', KEYS[1], 9, ARGV[1])"
+    driver.database.run("EVAL", script, 1, driver.keys.ready(f"{LANE}!"), client.task(9))
+    return client.task(9)
+
+
+def test_a_duty_whose_script_is_refused_holds_up_no_request(
+    suspect: str, scheduler: SchedulerProcess, client: PlayedClient
+) -> None:
+    wait_until(lambda: len(client.outcomes()) == 2, "the outcome and the cancel that were in are applied", 20)
+    wait_until(lambda: "duty=alone" in scheduler.log, "the duty is put off", 20)
+
+    assert scheduler.log.count("scheduler connected") == 1
 
 
 def test_when_there_is_room_again_everything_goes_on(

@@ -146,6 +146,19 @@ def test_rubbish_in_every_request_stream_stops_nobody(start_cluster: Starter, da
     assert all(scheduler.poll() is None for scheduler in cluster.schedulers)
 
 
+def test_a_key_of_the_wrong_type_that_one_duty_reads_holds_up_no_request(
+    start_cluster: Starter, database: Database
+) -> None:
+    cluster = start_cluster(schedulers=1)
+    cluster.schedulers[0].kill()
+    cluster.schedulers[0].wait()
+    database.run("SET", cluster.keys.delayed(), "not a sorted set")
+    cluster.replace(cluster.schedulers[0])
+    with Client(cluster) as client:
+        assert client.submit(abs, -1).result(timeout=30) == 1
+        database.run("DEL", cluster.keys.delayed())
+
+
 def test_a_request_of_a_newer_version_waits_without_keeping_anybody_busy(
     start_cluster: Starter, database: Database
 ) -> None:

@@ -43,7 +43,7 @@ from gristmill.scheduler import (
 )
 from gristmill.scheduler.controller import Controller, Duty, Replica
 from gristmill.scheduler.reading import Entry, Reader
-from gristmill.scheduler.refusals import is_refusal
+from gristmill.scheduler.refusals import is_full, is_refusal
 from gristmill.settings import SchedulerSettings
 from gristmill.store.connection import BLOCK_MILLISECONDS, Connection, ReplyError, backoff
 from gristmill.transitions import EARLY, NEWER, Scripts
@@ -122,6 +122,8 @@ class Loop:
         for controller in controllers(settings):
             self._duties += [(0.0, duty) for duty in controller.duties]
         self._duties.append((0.0, Duty("takeover", settings.takeover_seconds / 2, self._take_over)))
+        self._put_off: dict[str, str] = {}
+        """Duties that could not be done when they were last due, and why."""
         self._todo: dict[tuple[bytes, bytes], Entry] = {}
         """What was read and is not applied, in order."""
         self._aside: list[bytes] = []
@@ -303,11 +305,14 @@ class Loop:
             try:
                 if not duty.shared or leases.take_lease(self.replica, duty):
                     duty.run(self.replica)
+                self._put_off.pop(duty.name, None)
             except ReplyError as error:
-                # A full Redis: what takes memory waits, what gives memory back must go on.
-                if error.code != "OOM":
+                # A full Redis, or a key that one duty cannot read: what else there is to do must go on.
+                if error.code == "NEWER" or (is_refusal(error) and not is_full(error)):
                     raise
-                log.warning("Redis is full; a duty is put off", extra={"duty": duty.name})
+                if self._put_off.get(duty.name) != str(error):
+                    log.warning("a duty is put off", extra={"duty": duty.name, "reason": str(error)})
+                self._put_off[duty.name] = str(error)
             self._duties[index] = (now + duty.period_seconds, duty)
         self._next_duty = min(due for due, _ in self._duties)
         if self.replica.ending and not self.stopping:
