@@ -202,3 +202,11 @@ def test_a_draining_worker_finishes_tasks_that_wait_for_their_own(start_cluster:
         cluster.workers[0].send_signal(signal.SIGTERM)
 
         assert future.result(PATIENCE) == 5
+
+
+def test_a_suspect_may_wait_for_a_child_on_the_only_worker_that_is_left(start_cluster: Starter, tmp_path: Path) -> None:
+    cluster = start_cluster(workers=3, schedulers=1, worker_options={"max_processors": 3})
+    with Client(cluster) as client:
+        future = client.submit(nested.kill_two_workers_and_wait_for_a_child, str(tmp_path / "log"))
+        assert future.result(PATIENCE) == 1
+    assert len(tasks.started_lines(tmp_path / "log")) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -56,6 +57,16 @@ def wait_for_a_slow_child(log: str, seconds: float, timeout: float | None) -> st
         future = client.options(timeout=timeout).submit(tasks.sleep_long, seconds)
         error = future.exception()
         return type(error).__name__ if error else "value"
+
+
+def kill_two_workers_and_wait_for_a_child(log: str) -> int:
+    """The third time there is something to wait for."""
+    tasks.note_start(log, f"{os.getpid()}")
+    if len(tasks.started_lines(log)) < 3:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    with Client() as client:
+        return int(client.submit(abs, -1).result())
 
 
 def wait_for_a_stubborn_child(started: str) -> str:

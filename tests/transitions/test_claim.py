@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gristmill.protocol.kinds import Request
-from support.driver import CALL, LONG_CALL, Driver, PlayedClient, PlayedWorker, numbers
+from support.driver import CALL, LANE, LONG_CALL, Driver, PlayedClient, PlayedWorker, numbers
 from support.invariants import CLAIMED
 
 
@@ -206,3 +206,22 @@ def test_what_cannot_be_understood_is_set_aside(
     body = {"client": client.id, "worker": worker.id, "claim": 1, "tasks": [], "after": 0, **wrong}
 
     assert driver.request(Request.CLAIM, body) == "malformed"
+
+
+def test_a_suspect_is_taken_when_nothing_else_executes_on_the_worker(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, 2)
+    for _ in range(2):
+        lost = driver.worker(2)
+        lost.read(2, processor=1)
+        lost.lose()
+    assert numbers(driver.ready(f"{LANE}!")) == [1]
+    worker.suspend(number=2, ready=1)
+    client.claim(worker, 1)
+    assert client.claimed() == [None]
+    worker.suspend(*worker.queue()[:1], number=3, ready=1)
+    client.claim(worker, 1, claim=2)
+
+    assert driver.record(client.task(1))["worker"] == worker.id
+    assert driver.ready(f"{LANE}!") == []

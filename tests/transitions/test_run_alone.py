@@ -180,3 +180,89 @@ def test_a_worker_that_leaves_marks_nothing(driver: Driver) -> None:
     driver.settle()
 
     assert all("suspect" not in driver.record(client.task(number)) for number in (1, 2))
+
+
+def test_a_task_that_waits_for_the_suspect_does_not_hold_it_up(driver: Driver) -> None:
+    client = driver.client()
+    suspect(driver, client, 1)
+    worker = driver.worker(1)
+    client.submit(2, priority=1)
+    worker.read()
+    driver.duty("run_alone", LANE)
+    assert numbers(worker.queue()) == [2]
+    worker.suspend(client.task(2), number=1, ready=2)
+    driver.duty("run_alone", LANE)
+
+    assert numbers(worker.queue()) == [2, 1]
+
+
+def test_its_worker_goes_on_when_a_task_that_had_waited_executes_behind_it(driver: Driver) -> None:
+    client = driver.client()
+    suspect(driver, client, 1)
+    worker = driver.worker(1)
+    client.submit(2)
+    worker.read()
+    worker.suspend(client.task(2), number=1, ready=2)
+    driver.duty("run_alone", LANE)
+    worker.read()
+    worker.suspend(number=2, ready=2)
+    driver.duty("run_alone", LANE)
+    assert worker.record()["draining"] == "alone"
+    worker.succeed(client.task(1))
+    driver.duty("run_alone", LANE)
+
+    assert numbers(worker.queue()) == [2]
+    assert "draining" not in worker.record()
+
+
+def test_a_worker_whose_suspect_has_gone_to_another_one_goes_on(driver: Driver) -> None:
+    client = driver.client()
+    suspect(driver, client, 1)
+    worker = driver.worker(1)
+    client.submit(2)
+    worker.read()
+    worker.suspend(client.task(2), number=1, ready=2)
+    driver.duty("run_alone", LANE)
+    worker.read()
+    worker.suspend(number=2, ready=2)
+    worker.give_back(client.task(1))
+    others = [driver.worker(1) for _ in range(3)]
+    driver.duty("run_alone", LANE)
+    assert [numbers(other.queue()) for other in others].count([1]) == 1
+    driver.duty("run_alone", LANE)
+
+    assert numbers(worker.queue()) == [2]
+    assert "draining" not in worker.record()
+
+
+def test_what_a_suspect_waits_for_runs_on_its_worker(driver: Driver) -> None:
+    client = driver.client()
+    suspect(driver, client, 1)
+    worker = driver.worker(1)
+    driver.duty("run_alone", LANE)
+    worker.read()
+    client.submit(2, priority=1)
+    driver.duty("run_alone", LANE)
+    assert numbers(worker.queue()) == [1]
+    worker.suspend(client.task(1), number=1, ready=2)
+    driver.duty("run_alone", LANE)
+
+    assert numbers(worker.queue()) == [1, 2]
+
+
+def test_a_worker_that_runs_a_claimed_task_gets_none(driver: Driver) -> None:
+    client = driver.client()
+    suspect(driver, client, 1)
+    worker = driver.worker(1)
+    client.submit(2)
+    worker.read()
+    nested = driver.client(parent=client.task(2), parent_attempt=1)
+    nested.submit(1)
+    worker.suspend(client.task(2), number=1, ready=1)
+    nested.claim(worker, 1)
+    driver.duty("run_alone", LANE)
+    assert numbers(driver.ready(SUSPECTS)) == [1]
+    worker.suspend(client.task(2), nested.task(1), number=2, ready=1)
+    driver.duty("run_alone", LANE)
+
+    assert numbers(worker.queue()) == [2, 1]

@@ -7,6 +7,7 @@
 -- @include clock
 -- @include accept
 -- @include settle
+-- @include busy
 local MOST_STEPS = 500
 local message, word = decode()
 if not message then return word end
@@ -33,7 +34,10 @@ for _, lane in ipairs(worker.lanes) do served[lane] = true end
 local function take(id, record)
   local lane = string.match(redis.call('HGET', key_task(id), 'place') or '', '^%S*')
   if not served[lane] then return false end
-  if record.state == 'inactive' then return redis.call('ZREM', key_ready(lane), id) == 1 end
+  if record.state == 'inactive' then
+    -- A suspect runs alone here too.
+    return redis.call('ZREM', key_ready(lane), id) == 1 or (redis.call('ZSCORE', key_ready(lane .. '!'), id) and not is_busy(worker) and redis.call('ZREM', key_ready(lane .. '!'), id) == 1)
+  end
   if record.state ~= 'running' or string.find(record.entry, CLAIMED, 1, true) or not is_unread(record.worker, record.entry) then return false end
   free_entry(record.worker, record.entry)
   unassign(id, record, transition(transition('running', 'BalanceTaskCancel'), 'CancelConfirmCanceled'))

@@ -1,10 +1,13 @@
--- run_alone: tasks that executed when two workers died wait in a lane of their own (`<lane>!`). Only a worker with
--- nothing outstanding gets one, and nothing else meanwhile: when it dies too, everybody knows why. When none is idle, one
--- is emptied. At most half of the lane's workers at a time: workers may have died for reasons of their own.
+-- run_alone: tasks that executed when two workers died wait in a lane of their own (`<lane>!`). Only a worker on
+-- which nothing executes gets one, and nothing else meanwhile: when it dies too, everybody knows why. When none is idle,
+-- one is emptied. At most half of the lane's workers at a time: workers may have died for reasons of their own.
+-- Tasks that wait for others may stay: one of them may wait for the suspect. And one that runs alone may wait for others:
+-- then its worker takes them.
 -- KEYS: prefix
 -- ARGV: lane
 -- RETURNS: done
 -- @include settle
+-- @include busy
 local EMPTIED = '-'
 local suspects = key_ready(lane .. '!')
 local function give(worker)
@@ -23,11 +26,15 @@ local function reopen(worker)
   end
   touch(worker)
 end
+local function is_on(worker, task)
+  local record = record_of(task)
+  return record and record.worker == worker.id
+end
 local function empty(worker)
   redis.call('HSET', key_worker(worker.id), 'draining', 'alone')
   worker.open = false
   touch(worker)
-  if worker.outstanding == 0 then return give(worker) end
+  if not is_busy(worker) then return give(worker) end
   redis.call('HSET', key_alone(), worker.id, lane .. ' ' .. EMPTIED)
   return_unread(worker, 500)
   for _, name in ipairs(worker.lanes) do ask_back(worker, 100, name) end
@@ -40,9 +47,9 @@ for i = 1, #kept, 2 do
   local worker = own == lane and worker_of(kept[i])
   if own == lane and (not worker or worker.gone or redis.call('HGET', key_worker(kept[i]), 'draining') ~= 'alone') then
     redis.call('HDEL', key_alone(), kept[i])
-  elseif worker and worker.outstanding == 0 then
+  elseif worker and not is_busy(worker) then
     if give(worker) then reserved = reserved + 1 else reopen(worker) end
-  elseif worker and task == EMPTIED and redis.call('EXISTS', suspects) == 0 then
+  elseif worker and not is_on(worker, task) and redis.call('EXISTS', suspects) == 0 then
     reopen(worker)
   elseif worker then
     reserved = reserved + 1
