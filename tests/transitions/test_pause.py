@@ -107,3 +107,26 @@ def test_a_later_order_wins_over_the_slices_of_an_earlier_one(driver: Driver) ->
     driver.settle()
 
     assert len(driver.load()) == 250
+
+
+def test_suspects_wait_too_also_for_a_worker_that_was_kept_for_them(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1, 2)
+    for _ in range(2):
+        lost = driver.worker(2)
+        lost.read(1, processor=1)
+        lost.read(1, processor=2)
+        lost.lose()
+    worker = driver.worker(1)
+    driver.duty("run_alone", LANE)
+    worker.read()
+    pause(driver)
+    worker.succeed(client.task(1))
+    driver.duty("run_alone", LANE)
+    driver.duty("run_alone", LANE)
+    assert worker.queue() == []
+    assert worker.record()["draining"] == "paused"
+
+    pause(driver, False)
+    driver.duty("run_alone", LANE)
+    assert numbers(worker.queue()) == [2]

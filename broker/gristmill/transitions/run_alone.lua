@@ -10,6 +10,8 @@
 -- @include busy
 local EMPTIED = '-'
 local suspects = key_ready(lane .. '!')
+-- Then nobody gets anything.
+local paused = redis.call('HEXISTS', key_namespace_facts(), 'paused') == 1
 local function give(worker)
   local popped = redis.call('ZPOPMIN', suspects)
   local task = popped[1] and assign(worker, popped[1]) and popped[1] or EMPTIED
@@ -18,7 +20,7 @@ local function give(worker)
 end
 local function reopen(worker)
   redis.call('HDEL', key_alone(), worker.id)
-  if redis.call('HEXISTS', key_namespace_facts(), 'paused') == 1 then
+  if paused then
     redis.call('HSET', key_worker(worker.id), 'draining', 'paused')
   else
     redis.call('HDEL', key_worker(worker.id), 'draining')
@@ -48,7 +50,7 @@ for i = 1, #kept, 2 do
   if own == lane and (not worker or worker.gone or redis.call('HGET', key_worker(kept[i]), 'draining') ~= 'alone') then
     redis.call('HDEL', key_alone(), kept[i])
   elseif worker and not is_busy(worker) then
-    if give(worker) then reserved = reserved + 1 else reopen(worker) end
+    if not paused and give(worker) then reserved = reserved + 1 else reopen(worker) end
   elseif worker and not is_on(worker, task) and redis.call('EXISTS', suspects) == 0 then
     reopen(worker)
   elseif worker then
@@ -56,7 +58,7 @@ for i = 1, #kept, 2 do
   end
 end
 local most = math.max(1, math.floor((redis.call('ZCARD', key_load(lane)) + reserved) / 2))
-local wanted = math.min(most - reserved, redis.call('ZCARD', suspects))
+local wanted = paused and 0 or math.min(most - reserved, redis.call('ZCARD', suspects))
 for _, id in ipairs(redis.call('ZRANGE', key_load(lane), 0, 15)) do
   if wanted <= 0 then break end
   local worker = worker_of(id)
