@@ -57,3 +57,25 @@ def test_a_task_that_comes_back_makes_its_lane_known_again(driver: Driver) -> No
     driver.duty("dispatch_waiting", OTHER)
 
     assert numbers(worker.queue()) == [1]
+
+
+def test_a_lane_that_comes_back_goes_on_where_it_was(driver: Driver) -> None:
+    worker, old, new = driver.worker(1), driver.client(), driver.client()
+    old.submit(1000)
+    worker.read()
+    worker.succeed(old.task(1000))
+    driver.duty("retire_lane", LANE, driver.database.hash(driver.keys.lanes())[LANE])
+    new.submit(*range(50))
+    old.submit(1001)
+
+    assert driver.ready().index(old.task(1001)) <= 2
+
+
+def test_a_new_lane_begins_where_the_others_are(driver: Driver) -> None:
+    worker, old, new = driver.worker(1), driver.client(), driver.client()
+    old.submit(1000)
+    assert numbers(worker.queue()) == [1000]
+    new.submit(*([number, 0, CALL, {"lane": OTHER}] for number in range(50)))
+    old.submit([1001, 0, CALL, {"lane": OTHER}])
+
+    assert driver.ready(OTHER).index(old.task(1001)) <= 2

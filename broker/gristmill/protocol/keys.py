@@ -48,7 +48,8 @@ class Keys:
         self.prefix = f"gm:{{{namespace}}}:"
 
     def namespace_facts(self) -> str:
-        """hash: incarnation, version of messages, allocation policy, whether clients may end it and when one did."""
+        """hash: incarnation, version of messages, allocation policy, whether clients may end it and when one did, how far
+        the lanes had come that are gone."""
         return f"{self.prefix}namespace"
 
     def submit(self) -> str:

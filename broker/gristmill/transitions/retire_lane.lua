@@ -1,5 +1,5 @@
 -- retire_lane: forgets a lane that has stood still: nothing waits there and its order is what it was long ago.
--- A task that comes back to it makes it known again.
+-- A task that comes back to it makes it known again. How far the lanes had come that are gone is kept (see lane).
 -- KEYS: prefix
 -- ARGV: lane order
 -- RETURNS: retired kept
@@ -15,6 +15,7 @@ for _, id in ipairs(redis.call('ZRANGE', key_workers(), 0, -1)) do
     if #others < #worker.lanes then redis.call('HSET', key_worker(id), 'lanes', table.concat(others, ' ')) end
   end
 end
+if (tonumber(order) or 0) > tonumber(redis.call('HGET', key_namespace_facts(), 'reached') or '0') then redis.call('HSET', key_namespace_facts(), 'reached', order) end
 redis.call('HDEL', key_lanes(), lane)
 redis.call('DEL', key_load(lane))
 return 'retired'

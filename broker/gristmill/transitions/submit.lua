@@ -119,10 +119,13 @@ local function lane_of(name)
   local lane = lanes[name]
   if lane then return lane end
   local reached = redis.call('HGET', key_lanes(), name)
-  if not reached then know_lane(name) end
+  if not reached then
+    know_lane(name)
+    reached = redis.call('HGET', key_lanes(), name)
+  end
   local base = facts[6]
   if name ~= message.lane then base = redis.call('HGET', key_client(client), 'base:' .. name) end
-  lane = { name = name, base = tonumber(base or '0'), reached = tonumber(reached or '0'), busy = redis.call('EXISTS', key_ready(name)) == 1, ready = {} }
+  lane = { name = name, base = tonumber(base or '0'), reached = tonumber(reached), busy = redis.call('EXISTS', key_ready(name)) == 1, ready = {} }
   if not lane.busy then lane.workers = workers_with_room(name, #message.tasks) end
   lanes[name] = lane
   return lane
