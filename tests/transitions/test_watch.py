@@ -173,3 +173,22 @@ def test_a_cancel_by_a_person_ends_a_detached_task(driver: Driver, client: Playe
 @pytest.mark.parametrize("task", ["", "a b", "no-number", 5, "a.b.c", None])
 def test_what_is_no_task_is_set_aside(driver: Driver, client: PlayedClient, task: object) -> None:
     assert driver.request(Request.WATCH, {"client": client.id, "task": task}) == "malformed"
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_kept_value_does_not_expire_under_a_task_that_needs_it(
+    driver: Driver, worker: PlayedWorker, client: PlayedClient, other: PlayedClient, large: bool
+) -> None:
+    client.submit([1, 0, CALL, KEEP])
+    thing = client.object("0000001.1", b"x", b"y")
+    run(worker, client.task(1), payload={"object": thing, "size": 2} if large else VALUE)
+    keys = driver.keys
+    expiring = [keys.task(client.task(1)), keys.value(client.task(1))]
+    expiring += [keys.holders(thing), keys.object(thing), keys.object_chunk(thing, "1")] if large else []
+    assert all(driver.database.lifetime_ms(key) > 0 for key in expiring)
+    other.submit([1, 0, CALL, {"dependencies": [client.task(1)]}])
+    assert {driver.database.lifetime_ms(key) for key in expiring} == {-1}
+    assert (thing in driver.database.zset(keys.objects())) == large
+
+    run(worker, other.task(1))
+    assert all(0 < driver.database.lifetime_ms(key) <= 60_000 for key in expiring)
