@@ -37,6 +37,16 @@ def test_where_all_is_well_nothing_changes(driver: Driver, client: PlayedClient)
     assert driver.snapshot() == before
 
 
+def test_tasks_that_need_much_are_looked_at_in_slices(driver: Driver, client: PlayedClient) -> None:
+    client.submit(*range(300))
+    needs = [*map(client.task, range(300))]
+    client.submit(*(behind(number, *needs) for number in range(300, 304)))
+    some = [client.task(number) for number in range(300, 304)]
+
+    assert driver.duty("check_tasks", " ".join(some)) == some[2]
+    assert driver.duty("check_tasks", " ".join(some[2:])) == "checked"
+
+
 def test_what_waits_in_no_lane_is_put_back_to_its_place(
     driver: Driver, client: PlayedClient, database: Database, keys: Keys
 ) -> None:

@@ -39,6 +39,20 @@ def test_the_values_of_very_many_go_in_slices(driver: Driver) -> None:
     assert driver.database.keys(driver.keys.task("")) == []
 
 
+def test_what_several_outcomes_free_together_goes_in_slices(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(4)
+    client.submit(*range(250))
+    client.submit(*([number, 0, CALL, {"dependencies": [*map(client.task, range(250))]}] for number in range(300, 304)))
+    while client.task(303) not in worker.queue():
+        worker.succeed(*(entry.fields["task"] for entry in worker.read(100)))
+    worker.read(4)
+
+    worker.succeed(*map(client.task, range(300, 304)))
+    assert driver.record(client.task(9))["users"] == "2"
+    driver.settle()
+    assert driver.database.keys(driver.keys.task("")) == []
+
+
 def test_a_cancelled_task_that_needed_very_many_is_listed_by_none(driver: Driver) -> None:
     client, _ = needing_much(driver)
     client.cancel(5000)

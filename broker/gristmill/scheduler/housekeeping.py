@@ -107,7 +107,11 @@ class Survey:
     def _check(self, replica: Replica, script: str, ids: Iterable[str], *before: str) -> None:
         """Have a script look at ids, some at once; one that it stumbles over is passed over alone."""
         for some in _some(ids, IDS_AT_ONCE):
-            if self._script(replica, script, *before, " ".join(some)) is None and len(some) > 1:
+            word: str | None = some[0]
+            while word in some:  # it answers the id with which to go on, when they need much
+                some = some[some.index(word) :]
+                word = self._script(replica, script, *before, " ".join(some))
+            if word is None and len(some) > 1:
                 for one in some:
                     self._script(replica, script, *before, one)
 

@@ -1,5 +1,6 @@
 -- check_tasks: whether tasks are where their records say. What is in no place goes back to where it belongs, by the same
--- steps as otherwise; each finding is counted as `repaired:...`.
+-- steps as otherwise; each finding is counted as `repaired:...`. Tasks that need very much are looked at in slices: then it
+-- answers the id with which to go on.
 -- KEYS: prefix
 -- ARGV: ids
 -- RETURNS: checked
@@ -32,6 +33,7 @@ local resolving = {}
 local function check_dependencies(id, left, text)
   local needs, gone, unfinished, listed = {}, {}, 0, true
   for need in string.gmatch(text or '', '%S+') do needs[#needs + 1] = need end
+  budget = budget - #needs
   for _, need in ipairs(needs) do
     local state = redis.call('HGET', key_task(need), 'state')
     if not state then
@@ -101,7 +103,12 @@ local function check_finished(id)
   doomed[#doomed + 1] = key_value(id)
   doomed[#doomed + 1] = key_dependents(id)
 end
+local next_id
 for id in string.gmatch(ids, '%S+') do
+  if budget <= 0 then
+    next_id = id
+    break
+  end
   local record = is_task(id) and record_of(id)
   if record and is_terminal(record.state) then
     check_finished(id)
@@ -119,4 +126,5 @@ for id in string.gmatch(ids, '%S+') do
   end
 end
 settle()
+if next_id then return next_id end
 return 'checked'

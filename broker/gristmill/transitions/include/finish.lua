@@ -5,6 +5,8 @@
 -- @include objects
 -- @include record
 local RESOLVE_LIMIT = 500
+-- So many cost no more than the request that would leave them to another slice.
+local FEW_NEEDS = 4
 -- How many more things this script may touch downstream: a dependent, and each task that it needs in its turn.
 local budget = RESOLVE_LIMIT
 local doomed, forgotten, downstream = {}, {}, {}
@@ -61,11 +63,11 @@ local function finish(id, record, to, outcome)
   end_nested(more[5])
   if record.entry and string.find(record.entry, CLAIMED, 1, true) then redis.call('SREM', key_worker_claimed(record.worker), id) end
   if more[3] then
-    -- What it has needed; of very much the rest is left to other slices.
-    local dropped, rest = 0, {}
+    -- What it has needed; what is beyond the budget is left to other slices.
+    local dropped, most, rest = 0, budget > 0 and RESOLVE_LIMIT or FEW_NEEDS, {}
     for dependency in string.gmatch(more[3], '%S+') do
       dropped = dropped + 1
-      if dropped <= RESOLVE_LIMIT then
+      if dropped <= most then
         -- One that was assigned waits for nothing any more.
         if record.state == 'inactive' then redis.call('SREM', key_dependents(dependency), id) end
         drop_use(dependency)
