@@ -39,3 +39,14 @@ def test_an_entry_of_a_lane_without_a_record_is_dropped(driver: Driver) -> None:
 
 def test_a_lane_that_nobody_knows_is_no_trouble(driver: Driver) -> None:
     assert driver.duty("dispatch_waiting", "nowhere") == "dispatched"
+
+
+def test_what_comes_back_goes_to_all_who_are_idle(driver: Driver) -> None:
+    client, lost = driver.client(), driver.worker(40)
+    client.submit(*range(40))
+    for processor in range(40):
+        lost.read(1, processor=processor)
+    workers = [driver.worker(1) for _ in range(40)]
+    lost.lose()
+
+    assert [len(worker.queue()) for worker in workers] == [1] * 40

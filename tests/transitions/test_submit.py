@@ -324,3 +324,13 @@ def test_a_client_that_comes_later_is_not_put_behind_a_million_tasks(driver: Dri
 
     place = driver.ready().index(late.task(1))
     assert place <= 2
+
+
+@pytest.mark.parametrize("tasks", [30, 40, 60])
+def test_of_many_workers_nobody_queues_while_another_is_idle(driver: Driver, tasks: int) -> None:
+    client, workers = driver.client(), [driver.worker(1) for _ in range(40)]
+    client.submit(*range(tasks))
+
+    queues = [len(worker.queue()) for worker in workers]
+    assert sum(queues) == tasks
+    assert max(queues) - min(queues) <= 1

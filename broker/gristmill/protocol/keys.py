@@ -48,8 +48,7 @@ class Keys:
         self.prefix = f"gm:{{{namespace}}}:"
 
     def namespace_facts(self) -> str:
-        """hash: incarnation, version of messages, allocation policy, whether clients may end it and when one did, how far
-        the lanes had come that are gone."""
+        """hash: incarnation, version, allocation policy, may clients end it and when did one, the order of lanes gone."""
         return f"{self.prefix}namespace"
 
     def submit(self) -> str:

@@ -286,7 +286,8 @@ local function enter(task)
   if not task.keep then accepted[#accepted + 1] = task.id end
   if task.number > greatest then greatest = task.number end
   local record = new_record(task, string.format('%d', order), left)
-  local worker = left == 0 and lane.workers and least_loaded(lane.workers)
+  local worker
+  if left == 0 and lane.workers then worker, lane.workers = next_worker(lane.workers) end
   if worker then
     record.assignment = assignment_of('1', add_entry(worker, task.id, record, '1'), worker.id)
     record.state = 'running'

@@ -6,17 +6,26 @@ local function note_reached(lane, order)
   local reached = tonumber(redis.call('HGET', key_lanes(), lane) or '0')
   if order and order > reached then redis.call('HSET', key_lanes(), lane, order) end
 end
--- Spreads what waits in a lane over the workers that have room.
+-- Spreads what waits in a lane over the workers that have room; free processors come before queues.
 local function dispatch_lane(lane)
-  local workers = workers_with_room(lane)
-  local room = 0
-  for _, worker in ipairs(workers) do room = room + worker.room - worker.outstanding end
-  if room == 0 then return end
-  local popped = redis.call('ZPOPMIN', key_ready(lane), math.min(room, DISPATCH_LIMIT))
-  local reached
-  for i = 1, #popped, 2 do
-    local order = assign(least_loaded(workers), popped[i])
-    if order and (not reached or order > reached) then reached = order end
+  local left, reached, more = DISPATCH_LIMIT, nil, true
+  while more do
+    local workers = workers_with_room(lane)
+    local room, free = 0, 0
+    for _, worker in ipairs(workers) do
+      room = room + worker.room - worker.outstanding
+      free = free + math.max(0, worker.processors - worker.outstanding)
+    end
+    if workers.more and free > 0 then room = free end
+    room = math.min(room, left)
+    if room == 0 then break end
+    local popped = redis.call('ZPOPMIN', key_ready(lane), room)
+    for i = 1, #popped, 2 do
+      local order = assign(least_loaded(workers), popped[i])
+      if order and (not reached or order > reached) then reached = order end
+    end
+    left, more = left - room, workers.more and #popped == 2 * room
+    if more then write_loads() end
   end
   if reached then note_reached(lane, reached) end
 end

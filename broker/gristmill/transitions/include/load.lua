@@ -36,12 +36,16 @@ local function write_loads()
   end
 end
 -- Up to 16 workers of the lane that have room, the least loaded first; not more than there are tasks, if that is known.
+-- `more` says that there may be others, `free` that the first has a free processor: see `next_worker`.
+local AT_ONCE = 16
 local function workers_with_room(lane, tasks)
-  local found = {}
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', key_load(lane), '-inf', '(' .. FULL, 'LIMIT', 0, math.min(tasks or 16, 16))) do
+  local ids = redis.call('ZRANGEBYSCORE', key_load(lane), '-inf', '(' .. FULL, 'LIMIT', 0, math.min(tasks or AT_ONCE, AT_ONCE))
+  local found = { lane = lane, more = #ids == AT_ONCE }
+  for _, id in ipairs(ids) do
     local worker = worker_of(id)
     if worker and worker.open and worker.outstanding < worker.room then found[#found + 1] = worker end
   end
+  found.free = found[1] and found[1].outstanding < found[1].processors
   return found
 end
 -- The least loaded of `workers` that still has room, or nil.
@@ -54,4 +58,12 @@ local function least_loaded(workers)
     end
   end
   return best
+end
+-- The same, and the list to go on with: when all on it have room no more, or no free processor, others may.
+local function next_worker(workers)
+  local best = least_loaded(workers)
+  if not workers.more or (best and not (workers.free and best.outstanding >= best.processors)) then return best, workers end
+  write_loads()
+  workers = workers_with_room(workers.lane)
+  return least_loaded(workers), workers
 end
