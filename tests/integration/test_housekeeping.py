@@ -96,6 +96,19 @@ def test_a_key_of_another_type_than_its_name_says_stops_nothing(
     database.run("DEL", *odd)
 
 
+def test_bytes_that_are_no_text_stop_nothing(driver: Driver, replica: Replica, database: Database) -> None:
+    client = driver.client()
+    client.submit(1)
+    database.run("DEL", driver.keys.ready("python3.11"))
+    database.run("SADD", driver.keys.client_tasks(client.id), b"\xff")
+    database.run("HSET", driver.keys.task("abc.0000001"), "state", b"\xff")
+    walk(Survey(), replica)
+
+    assert driver.ready() == [client.task(1)]
+    database.run("SREM", driver.keys.client_tasks(client.id), b"\xff")
+    database.run("DEL", driver.keys.task("abc.0000001"))
+
+
 @pytest.mark.parametrize("kind", ["client", "worker"])
 def test_what_belongs_to_one_without_a_record_is_cleared_up_when_it_stays_away(
     driver: Driver, replica: Replica, database: Database, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from gristmill.protocol.kinds import Request
-from gristmill.scheduler import information, tasks
+from gristmill.scheduler import information, suspects, tasks
 from gristmill.scheduler.controller import SLICES, Replica
 from gristmill.settings import SchedulerSettings
+from gristmill.store.connection import ReplyError
 from support.driver import CALL, FAILURE, Driver, PlayedClient, PlayedWorker, numbers
 
 # --- dependents that need much ------------------------------------------------------------------------------
@@ -158,6 +159,16 @@ def test_up_to_twice_the_room_nothing_goes_to_and_fro(driver: Driver, client: Pl
 def replica(driver: Driver) -> Replica:
     settings = SchedulerSettings(redis=driver.database.address, namespace=driver.keys.namespace)
     return Replica("replica", settings, driver.keys, driver.scripts, driver.connection)
+
+
+def test_a_key_that_the_duty_of_suspects_cannot_read_is_an_error_reply(driver: Driver, replica: Replica) -> None:
+    driver.client().submit(1)
+    driver.database.run("SET", driver.keys.alone(), "text")
+    with pytest.raises(ReplyError, match="WRONGTYPE"):
+        suspects.run_alone(replica)
+    driver.database.run("DEL", driver.keys.alone())
+
+    suspects.run_alone(replica)
 
 
 def note_changes(driver: Driver, entries: int) -> None:

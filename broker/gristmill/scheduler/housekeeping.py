@@ -95,7 +95,7 @@ class Survey:
         """The next slice of a client's tasks or a worker's stream."""
         if kind == "client_tasks":
             cursor, members = replica.connection.request("SSCAN", replica.keys.client_tasks(owner), start, "COUNT", 300)
-            self._check(replica, "check_members", [member.decode() for member in members], owner)
+            self._check(replica, "check_members", [member.decode("utf-8", "replace") for member in members], owner)
             after = cursor.decode()
             if after != "0":
                 self._walks.append((kind, owner, after))
@@ -161,7 +161,7 @@ class Survey:
         if self._counted is None:
             return
         replies = _ask(replica, [("HGET", replica.keys.task(task), "state") for task in tasks])
-        states = (state.decode() if isinstance(state, bytes) else "" for state in replies)
+        states = (state.decode("utf-8", "replace") if isinstance(state, bytes) else "" for state in replies)
         self._counted.update(zip(tasks, states, strict=True))
         if len(self._counted) > COUNTED_TASKS:
             self._counted = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gristmill.scheduler.controller import Controller, Duty, Replica
 from gristmill.scheduler.tasks import lanes
-from gristmill.store.connection import pack
+from gristmill.store.connection import ReplyError, pack
 
 
 def run_alone(replica: Replica) -> None:
@@ -12,10 +12,15 @@ def run_alone(replica: Replica) -> None:
     connection, keys = replica.connection, replica.keys
     known = lanes(replica)
     connection.send(
-        pack(("HVALS", keys.alone())), *(pack(("EXISTS", keys.ready(f"{lane.decode()}!"))) for lane in known)
+        pack(("HVALS", keys.alone())),
+        *(pack(("EXISTS", keys.ready(f"{lane.decode('utf-8', 'replace')}!"))) for lane in known),
     )
-    kept = connection.read()
-    waiting = {lane for lane in known if connection.read() == 1}
+    replies = [connection.read() for _ in range(1 + len(known))]
+    for reply in replies:
+        if isinstance(reply, ReplyError):
+            raise reply
+    kept, *there = replies
+    waiting = {lane for lane, found in zip(known, there, strict=True) if found}
     for lane in sorted(waiting | {facts.partition(b" ")[0] for facts in kept}):
         replica.run("run_alone", lane)
 
