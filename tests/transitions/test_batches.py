@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gristmill.protocol.keys import Keys
+from gristmill.protocol.keys import GROUP_SCHEDULERS, Keys
 from gristmill.protocol.kinds import VERSION, Request
 from support.database import Database, Entry
-from support.driver import Driver, PlayedClient
+from support.driver import CALL, Driver, PlayedClient
 
 
 @pytest.fixture
@@ -128,6 +128,20 @@ def test_a_request_behind_a_batch_that_does_not_exist_does_not_wait_for_ever(
 
     assert driver.apply_entry("cancels", waiting) == "applied"
     assert client.told("unknown") == [{"tasks": [1]}]
+
+
+def test_a_part_of_what_a_task_needs_behind_one_that_does_not_exist_does_not_wait_for_ever(
+    driver: Driver, client: PlayedClient
+) -> None:
+    client.submit(1, [9, 0, CALL, {"dependencies": [client.task(1)], "incomplete": True}])
+    driver.database.run("DEL", driver.keys.submit())
+    driver.database.run("XGROUP", "CREATE", driver.keys.submit(), GROUP_SCHEDULERS, "0", "MKSTREAM")
+    body = {"client": client.id, "task": client.task(9), "part": 2, "last": True, "dependencies": [], "after": 0}
+    waiting = sent_a_minute_ago(driver, "submit", Request.DEPEND, body)
+
+    assert driver.apply_entry("submit", waiting) == "applied"
+    assert driver.counts()["stale:depend"] == 1
+    assert client.depend(9) == "applied"
 
 
 @pytest.fixture

@@ -284,3 +284,15 @@ def test_tasks_that_need_much_are_cancelled_in_slices(driver: Driver, client: Pl
     assert 0 < len(client.outcomes()) < 8
     driver.settle()
     assert sorted(outcome.number for outcome in client.outcomes()) == list(range(200, 208))
+
+
+def test_of_very_many_the_odd_ones_are_set_aside_in_their_slice(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1)
+    text = ",".join(['"nobody.0000001"'] * 500 + ["1e999", "{}", f'"{client.task(1)}"'])
+    body = f'{{"version":1,"client":"","tasks":[{text}],"reason":1e999}}'
+
+    assert driver.request(Request.CANCEL, body.encode()) == "applied"
+    driver.settle()
+    assert client.outcome(1).state == "canceled"
+    assert len(driver.quarantine()) == 2

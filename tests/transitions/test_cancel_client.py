@@ -42,3 +42,14 @@ def test_many_tasks_are_canceled_in_slices(driver: Driver) -> None:
 def test_a_client_that_is_not_there_is_said_to_have_gone(driver: Driver) -> None:
     assert driver.request(Request.CANCEL_CLIENT, {"client": "nobody", "by": "ada"}) == "unknown"
     assert driver.audit()[0]["answer"] == "it has gone"
+
+
+def test_a_reason_that_is_none_is_left_out(driver: Driver) -> None:
+    client = driver.client()
+    for first in range(0, 1000, 200):
+        client.submit(*range(first, first + 200))
+    body = f'{{"version":1,"client":"{client.id}","by":"ada","reason":1e999}}'
+
+    assert driver.request(Request.CANCEL_CLIENT, body.encode()) == "applied"
+    driver.settle()
+    assert len(client.outcomes()) == 1000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gristmill.protocol.kinds import Request
 from support.driver import CALL, LANE, Driver, numbers
 from support.waiting import wait_until
@@ -243,3 +245,16 @@ def test_it_does_not_wait_for_ever_for_an_old_report_that_nobody_here_understand
         assert driver.apply_entry(stream, entry) == word
     assert numbers(driver.ready()) == [1]
     driver.database.run("XTRIM", driver.keys.results(), "MAXLEN", 0)
+
+
+@pytest.mark.parametrize("reason", [b"{}", b"1e999", b"null"])
+def test_a_reason_that_is_none_is_the_end_of_the_lease(driver: Driver, reason: bytes) -> None:
+    client, worker = driver.client(), driver.worker(200)
+    for first in range(0, 400, 100):
+        client.submit(*range(first, first + 100))
+
+    body = b'{"version":1,"worker":"%s","reason":%s}' % (worker.id.encode(), reason)
+    assert driver.request(Request.END_WORKER, body) == "applied"
+    driver.settle()
+    assert worker.record()["gone"] == "expired"
+    assert len(driver.ready()) == 400

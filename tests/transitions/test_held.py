@@ -143,6 +143,22 @@ def test_a_long_list_of_what_is_not_held_takes_several_slices(
     assert len(worker.queue()) + len(driver.ready()) == 1000
 
 
+def test_of_a_long_list_the_odd_rows_are_set_aside_once(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    worker.beat(1000)
+    for first in range(0, 1000, 100):
+        client.submit(*range(first, first + 100))
+    worker.read(1000)
+    row = f'["{client.task(3)}",1,"{worker.id}|1"]'
+    body = f'{{"version":1,"worker":"{worker.id}","number":1,"tasks":[["{client.task(4)}",1e999,"p"],{row}]}}'
+    assert driver.request(Request.HELD, body.encode()) == "applied"
+
+    driver.settle()
+    assert pending(worker) == {client.task(3): "1"}
+    assert len(driver.quarantine()) == 1
+
+
 def test_a_list_without_form_is_set_aside(driver: Driver, worker: PlayedWorker) -> None:
     assert driver.request(Request.HELD, {"worker": worker.id, "number": 1, "tasks": "all"}) == "malformed"
     assert driver.request(Request.HELD, {"worker": worker.id, "number": 1, "tasks": [1]}) == "applied"

@@ -18,6 +18,7 @@ from transitions.test_duplicates import BODIES
 
 MISSING = object()
 ODD: tuple[Any, ...] = (MISSING, None, {}, {"a": 1}, [], [[]], [None], True, "", "a:b c}*", "x" * 300, -1, 0, 0.5, 1e18)
+ODD += (float("nan"), float("inf"))
 
 RICH: dict[str, Any] = {
     "priority": 1, "lane": "python3.11", "retries": 1, "retry_delay_ms": 1, "max_deaths": 2, "run": {"timeout_ms": 5},
@@ -75,6 +76,11 @@ class Sound:
             body["confirms"] = [{"task": one, "attempt": 1, "request": 1, "answer": "canceled"}]
         elif self.kind is Request.RETURNED:
             body["tasks"] = [[task, 1] for task in self.held()]
+        elif self.kind is Request.BEAT:
+            body |= {"waiting": [client.task(1)], "oldest_running_ms": 5, "suspended": 1, "suspensions": 1}
+        elif self.kind is Request.WORKER:
+            self.number += 1
+            body |= {"worker": f"w{self.number}", "capabilities": {"gpu": -1}}
         elif self.kind in (Request.CANCEL, Request.CLAIM, Request.SUSPENDED, Request.RETRY, Request.HELD):
             tasks = self.held()
             body.update({name: tasks for name in ("tasks", "waiting") if body.get(name)})

@@ -159,6 +159,7 @@ def test_a_row_with_a_number_that_is_none_is_set_aside(driver: Driver, number: b
 
     assert driver.request(Request.OUTCOMES, body) == "applied"
     assert client.outcome(2).state == "success"
+    assert [aside["reason"] for aside in driver.quarantine()] == ["expected a number"]
 
 
 def test_a_row_that_cannot_be_understood_fails_its_task(driver: Driver) -> None:

@@ -48,7 +48,7 @@ class Keys:
         self.prefix = f"gm:{{{namespace}}}:"
 
     def namespace_facts(self) -> str:
-        """hash: incarnation, version, allocation policy, may clients end it and when did one, the order of lanes gone."""
+        """hash: incarnation, version, allocation policy, may clients end it and when did one, order of lanes gone."""
         return f"{self.prefix}namespace"
 
     def submit(self) -> str:

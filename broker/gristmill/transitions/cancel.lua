@@ -24,8 +24,8 @@ local reason = type(message.reason) == 'string' and message.reason ~= '' and cjs
 for at, id in ipairs(message.tasks) do
   if at > 500 or budget <= 0 then
     local rest = {}
-    for i = at, #message.tasks do rest[#rest + 1] = message.tasks[i] end
-    redis.call('XADD', key_continued(), '*', 'cancel', cjson.encode({ version = 1, tasks = rest, client = client or '', reason = message.reason }))
+    for i = at, #message.tasks do rest[#rest + 1] = type(message.tasks[i]) == 'string' and message.tasks[i] end
+    redis.call('XADD', key_continued(), '*', 'cancel', cjson.encode({ version = 1, tasks = rest, client = client or '', reason = type(message.reason) == 'string' and message.reason or '' }))
     break
   end
   if is_id(id) and string.find(id, '^[^.]+%.%d+$') then

@@ -24,7 +24,7 @@ local reason = cjson.encode(cut(message.reason ~= '' and type(message.reason) ==
 local scanned = redis.call('SSCAN', key_client_tasks(client), cursor == '' and '0' or cursor, 'COUNT', SLICE)
 for _, id in ipairs(scanned[2]) do cancel_task(id, reason) end
 if scanned[1] ~= '0' then
-  redis.call('XADD', key_continued(), '*', 'cancel_client', cjson.encode({ version = 1, client = client, by = message.by, reason = message.reason or '', cursor = scanned[1] }))
+  redis.call('XADD', key_continued(), '*', 'cancel_client', cjson.encode({ version = 1, client = client, by = message.by, reason = type(message.reason) == 'string' and message.reason or '', cursor = scanned[1] }))
 end
 settle()
 return 'applied'

@@ -18,7 +18,7 @@ for _, dependency in ipairs(message.dependencies) do
 end
 local facts = redis.call('HMGET', key_task(id), 'state', 'incomplete', 'needs')
 local expected = tonumber(facts[2])
-if not batch_applied(client, message.after) or (expected and expected < part) then return 'early' end
+if not batch_applied(client, message.after) or (expected and expected < part and not batch_applied(client, nil, true)) then return 'early' end
 if not accept() then return 'duplicate' end
 count('requests:depend', 1)
 if facts[1] ~= 'inactive' or expected ~= part then

@@ -15,6 +15,7 @@ local DEFAULT_MAX_DEATHS = 3
 local message, word = decode()
 if not message then return word end
 if not is_id(message.worker) then return refuse_entry('expected worker') end
+local why = is_id(message.reason) and message.reason or 'expired'
 -- What the worker had reported counts: wait while an older entry lies in `results`. Of two streams only the time can be
 -- compared, and an entry that only a newer scheduler understands may lie there for long.
 local function milliseconds(at)
@@ -30,7 +31,7 @@ local first = not redis.call('HGET', key, 'gone')
 local worker = worker_of(id)
 redis.call('ZREM', key_workers(), id)
 if worker then
-  if first then redis.call('HSET', key, 'gone', message.reason or 'expired', 'processors', 0, 'room', 0, 'ended', now) end
+  if first then redis.call('HSET', key, 'gone', why, 'processors', 0, 'room', 0, 'ended', now) end
   redis.call('EXPIRE', key, KEPT_SECONDS)
   worker.open, worker.room, worker.processors = false, 0, 0
   touch(worker)
@@ -48,7 +49,7 @@ local function story(task)
   if type(beat.host_memory_percent) == 'number' then text = text .. string.format('; the host had %.0f %% of its memory in use', beat.host_memory_percent) end
   return text
 end
-local read = message.reason ~= 'left' and last_delivered(tasks) or '0-0'
+local read = why ~= 'left' and last_delivered(tasks) or '0-0'
 local function was_read(at)
   local ms, sequence = string.match(at, '^(%d+)-(%d+)$')
   local last_ms, last_sequence = string.match(read, '^(%d+)-(%d+)$')
@@ -75,7 +76,7 @@ local function move_on(at, task, executing)
 end
 local seen, waiting = {}, {}
 for task in string.gmatch(redis.call('HGET', key, 'waiting') or '', '%S+') do waiting[task] = true end
-if first and message.reason ~= 'left' then
+if first and why ~= 'left' then
   local pending = redis.pcall('XPENDING', tasks, 'processors', '-', '+', 1000)
   if not pending.err then
     local consumers = {}
@@ -97,14 +98,14 @@ end
 -- Claimed tasks have no entry; of those on one processor only the last was executing, the others waited.
 for _, task in ipairs(redis.call('SPOP', key_worker_claimed(id), SLICE)) do
   local record = record_of(task)
-  if record and record.worker == id and string.find(record.entry, CLAIMED, 1, true) then move_on(record.entry, task, message.reason ~= 'left' and not waiting[task]) end
+  if record and record.worker == id and string.find(record.entry, CLAIMED, 1, true) then move_on(record.entry, task, why ~= 'left' and not waiting[task]) end
 end
 settle()
 if redis.call('XLEN', tasks) > 0 or redis.call('EXISTS', key_worker_claimed(id)) == 1 then
-  redis.call('XADD', key_continued(), '*', 'end_worker', cjson.encode({ version = 1, worker = id, reason = message.reason }))
+  redis.call('XADD', key_continued(), '*', 'end_worker', cjson.encode({ version = 1, worker = id, reason = why }))
 else
   redis.call('DEL', tasks, key_worker_control(id))
-  if message.reason ~= 'left' then
+  if why ~= 'left' then
     redis.call('XADD', key_worker_control(id), '*', 'unknown', '{}')
     redis.call('EXPIRE', key_worker_control(id), KEPT_SECONDS)
   end

@@ -9,7 +9,9 @@
 -- @include processors
 local message, word = decode()
 if not message then return word end
-if not is_id(message.worker) or not is_whole(message.processors_ready, 0, 1e5) then return refuse_entry('expected worker and processors_ready') end
+if not is_id(message.worker) or not is_whole(message.processors_ready, 0, 1e5) or not is_sound(message) then
+  return refuse_entry('expected worker, processors_ready and what it says of tasks that wait')
+end
 if not accept() then return 'duplicate' end
 local id = message.worker
 local facts = redis.call('HMGET', key_worker(id), 'lease_ms', 'gone')

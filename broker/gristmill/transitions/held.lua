@@ -38,9 +38,10 @@ if message.number < known or (message.number == known and not message.continued)
 redis.call('HSET', key_worker(worker.id), 'held', message.number)
 
 -- The entries of what is held, with their processors, and the last of them.
-local holder, last, reader = {}, nil, nil
+local holder, last, reader, sound = {}, nil, nil, {}
 for _, row in ipairs(message.tasks) do
-  if type(row) == 'table' and is_id(row[1]) and type(row[2]) == 'number' and is_id(row[3]) then
+  if type(row) == 'table' and is_id(row[1]) and is_whole(row[2], 0, 1e14) and is_id(row[3]) then
+    sound[#sound + 1] = { row[1], row[2], row[3] }
     local record = record_assigned(row[1], worker.id, row[2])
     if record and not string.find(record.entry, CLAIMED, 1, true) then
       holder[record.entry], reader = row[3], row[3]
@@ -80,8 +81,7 @@ for _, item in ipairs(pending) do
   end
 end
 if #pending == SLICE then
-  message.continued = after
-  redis.call('XADD', key_continued(), '*', 'held', cjson.encode(message))
+  redis.call('XADD', key_continued(), '*', 'held', cjson.encode({ version = 1, worker = worker.id, number = message.number, tasks = sound, continued = after }))
 else
   redis.call('XADD', key_worker_control(worker.id), '*', 'settled', '{"number":' .. string.format('%d', message.number) .. '}')
 end

@@ -42,7 +42,7 @@ for i = 1, #scanned[2], 2 do
   end
 end
 if scanned[1] ~= '0' then
-  redis.call('XADD', key_continued(), '*', 'pause', cjson.encode({ version = 1, paused = paused, by = message.by, reason = message.reason or '', cursor = scanned[1] }))
+  redis.call('XADD', key_continued(), '*', 'pause', cjson.encode({ version = 1, paused = paused, by = message.by, reason = type(message.reason) == 'string' and message.reason or '', cursor = scanned[1] }))
 end
 settle()
 return 'applied'

@@ -14,6 +14,8 @@ end
 for name in pairs(message.capabilities) do
   if not is_id(name) then return refuse_entry('expected capability names of letters, digits, "-", "_", "." and "|"') end
 end
+local readable, capabilities = pcall(cjson.encode, message.capabilities)
+if not readable then return refuse_entry('expected capabilities with numbers') end
 if not accept() then return 'duplicate' end
 count('requests:worker', 1)
 local worker, key = message.worker, key_worker(message.worker)
@@ -33,7 +35,7 @@ if redis.call('EXISTS', key) == 0 then
   for _, lane in ipairs(redis.call('HKEYS', key_lanes())) do
     if serves(offered, lane) then lanes[#lanes + 1] = lane end
   end
-  local fields = { 'concurrency', message.concurrency, 'queue_size', message.queue_size, 'queue_limit', message.queue_size, 'lease_ms', message.lease_ms, 'capabilities', offered, 'capability_values', cjson.encode(message.capabilities), 'lanes', table.concat(lanes, ' '), 'processors', 0, 'queue', 1, 'room', 0, 'service_us', -1, 'registered', now, 'seen', now }
+  local fields = { 'concurrency', message.concurrency, 'queue_size', message.queue_size, 'queue_limit', message.queue_size, 'lease_ms', message.lease_ms, 'capabilities', offered, 'capability_values', capabilities, 'lanes', table.concat(lanes, ' '), 'processors', 0, 'queue', 1, 'room', 0, 'service_us', -1, 'registered', now, 'seen', now }
   if redis.call('HEXISTS', key_namespace_facts(), 'paused') == 1 then
     fields[#fields + 1] = 'draining'
     fields[#fields + 1] = 'paused'

@@ -148,6 +148,10 @@ local function option(options, name, least, most)
   if not is_whole(value, least, most) then error('expected ' .. name .. ' to be a whole number from ' .. least .. ' to ' .. most, 0) end
   return value
 end
+local function json_of(name, value)
+  local readable, text = pcall(cjson.encode, value)
+  return readable and text or error('expected ' .. name .. ' to be JSON', 0)
+end
 -- What a task submits runs before its like: the deepest first.
 local usual = is_whole(message.priority, -1000, 1000) and message.priority or 0
 local function check(row)
@@ -174,7 +178,7 @@ local function check(row)
     end
     task.keep = option(options, 'keep_ms', 1, 1e11)
     task.retries, task.retry_delay, task.max_deaths = option(options, 'retries', 0, 1e9), option(options, 'retry_delay_ms', 0, 1e11), option(options, 'max_deaths', 1, 1e9)
-    if type(options.run) == 'table' and next(options.run) then task.run = cjson.encode(options.run) end
+    if type(options.run) == 'table' and next(options.run) then task.run = json_of('run', options.run) end
     if type(options.dependencies) == 'table' and #options.dependencies > 0 then
       local seen = {}
       task.needs = {}
@@ -192,7 +196,7 @@ local function check(row)
   local about = options.about
   local told = {}
   if about ~= nil and about ~= cjson.null then
-    if type(about) ~= 'table' or #cjson.encode(about) > MOST_ABOUT then error('expected about to be an object of at most ' .. MOST_ABOUT .. ' bytes', 0) end
+    if type(about) ~= 'table' or #json_of('about', about) > MOST_ABOUT then error('expected about to be an object of at most ' .. MOST_ABOUT .. ' bytes', 0) end
     for name, value in pairs(about) do told[tostring(name)] = value end
   end
   if task.lane ~= message.lane then told.lane = task.lane end

@@ -7,11 +7,8 @@
 -- @include processors
 local message, word = decode()
 if not message then return word end
-if not is_id(message.worker) or not is_whole(message.processors_ready, 0, 1e5) or not is_whole(message.suspended, 0, 1e5) or not is_whole(message.suspensions, 1, 1e14) or type(message.waiting) ~= 'table' or #message.waiting > 1e5 then
+if not is_id(message.worker) or not is_whole(message.processors_ready, 0, 1e5) or not is_whole(message.suspended, 0, 1e5) or not is_whole(message.suspensions, 1, 1e14) or not message.waiting or not is_sound(message) then
   return refuse_entry('expected worker, processors_ready, suspended, suspensions and waiting')
-end
-for _, id in ipairs(message.waiting) do
-  if not is_id(id) then return refuse_entry('expected ids of tasks in waiting') end
 end
 if not accept() then return 'duplicate' end
 count('requests:suspended', 1)

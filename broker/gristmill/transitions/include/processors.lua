@@ -2,7 +2,20 @@
 -- that task is among the outstanding ones, so both sides of every comparison have it, and it is out of the load.
 -- While tasks wait the worker has no queue: what is ready stays in its lane, where the deepest (of a higher priority)
 -- come first. Agents number what they say of this; what is older than the record knows changes nothing.
+-- @include accept
 -- @include room
+-- What a worker says of tasks that wait, in a message of its own or in a beat; none of it is an answer too.
+local function is_sound(message)
+  for _, number in ipairs({ message.suspended or 0, message.suspensions or 0 }) do
+    if not is_whole(number, 0, 1e14) then return false end
+  end
+  if message.waiting == nil then return true end
+  if type(message.waiting) ~= 'table' or #message.waiting > 1e5 then return false end
+  for _, id in ipairs(message.waiting) do
+    if not is_id(id) then return false end
+  end
+  return true
+end
 local function set_processors(worker, processors, message)
   local facts = redis.call('HMGET', key_worker(worker.id), 'queue_size', 'suspended', 'suspensions')
   local before, suspended = tonumber(facts[2] or '0'), tonumber(message.suspended) or 0
