@@ -34,8 +34,10 @@ def test_an_object_without_a_holder_expires_with_all_its_parts(driver: Driver, d
     orphan = client.object("c7", b"a", b"b")
     for key in (keys.object(orphan), keys.object_chunk(orphan, "1")):
         database.run("PERSIST", key)
+    database.run("ZADD", keys.objects(), 2, orphan)
     driver.duty("check_objects", orphan)
 
     assert database.lifetime_ms(keys.object(orphan)) > 0
     assert database.lifetime_ms(keys.object_chunk(orphan, "1")) > 0
     assert driver.counts()["repaired:object"] == 1
+    assert orphan not in database.zset(keys.objects())

@@ -23,6 +23,7 @@ for object in string.gmatch(ids, '%S+') do
     end
     if redis.call('EXISTS', key_holders(object)) == 0 and not is_call(object) then
       repaired('object')
+      redis.call('ZREM', key_objects(), object)
       each_chunk(object, function(key) redis.call('EXPIRE', key, LIFETIME_SECONDS) end)
     end
   end
