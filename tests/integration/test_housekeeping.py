@@ -137,3 +137,21 @@ def test_what_belongs_to_one_without_a_record_is_cleared_up_when_it_stays_away(
     else:
         assert driver.ready() == [client.task(1), client.task(2)]
         assert not database.exists(driver.keys.worker_tasks(worker.id))
+
+
+def test_a_client_whose_kept_tasks_outlive_it_is_not_missing(
+    driver: Driver, replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit([1, 0, CALL, {"keep_ms": 60_000}])
+    worker.read()
+    worker.succeed(client.task(1))
+    client.disconnect(after=1)
+    driver.settle()
+    database.run("DEL", driver.keys.client(client.id))
+    monkeypatch.setitem(housekeeping.MISSING_SECONDS, "client", 0.0)
+    survey = Survey()
+    for _ in range(2):
+        walk(survey, replica)
+
+    assert repairs(driver) == {}

@@ -82,10 +82,13 @@ class Survey:
         self._check(replica, "check_objects", [thing for (thing,) in by_kind["object"]])
         self._check(replica, "check_clients", [client for (client,) in by_kind["client"]])
         self._check(replica, "check_loads", [lane for (lane,) in by_kind["load"]])
-        self._count(replica, tasks)
+        # Those that are kept outlive their clients.
+        facts = _ask(replica, [("HMGET", replica.keys.task(task), "state", "keep") for task in tasks])
+        known = {task: row for task, row in zip(tasks, facts, strict=True) if not isinstance(row, ReplyError)}
+        self._count({task: (state or b"").decode("utf-8", "replace") for task, (state, _) in known.items()})
         self._walks += [("client_tasks", client, "0") for (client,) in by_kind["client_tasks"]]
         self._walks += [("worker_tasks", worker, "-") for (worker,) in by_kind["worker_tasks"]]
-        clients = {task.partition(".")[0] for task in tasks}
+        clients = {task.partition(".")[0] for task, (state, keep) in known.items() if state and not keep}
         clients |= {client for part in CLIENT_PARTS for (client,) in by_kind[part]}
         self._look_for(replica, "client", clients)
         workers = {worker for (worker,) in by_kind["worker_tasks"]}
@@ -157,12 +160,10 @@ class Survey:
         longest = max(MISSING_SECONDS.values()) * 3
         self._missing = {who: at for who, at in self._missing.items() if time.monotonic() - at < longest}
 
-    def _count(self, replica: Replica, tasks: list[str]) -> None:
+    def _count(self, states: dict[str, str]) -> None:
         if self._counted is None:
             return
-        replies = _ask(replica, [("HGET", replica.keys.task(task), "state") for task in tasks])
-        states = (state.decode("utf-8", "replace") if isinstance(state, bytes) else "" for state in replies)
-        self._counted.update(zip(tasks, states, strict=True))
+        self._counted.update(states)
         if len(self._counted) > COUNTED_TASKS:
             self._counted = None
 
