@@ -15,6 +15,7 @@ from gristmill_worker.execution import Place
 from gristmill_worker.orders import Order, Orders
 from gristmill_worker.past import Past
 from gristmill_worker.processors import SECOND, Processor
+from gristmill_worker.stack import ProcessorStack
 from gristmill_worker.watch import LONG_NS, Watch
 
 
@@ -67,8 +68,8 @@ class Stage:
         self.orders.give(Order(task, attempt, request, cancel), [self.processor])
 
     def look(self, later_ns: int = 0) -> None:
-        self.watch.look(self.processor, clock_ns() + later_ns)
         self.orders.look([self.processor])
+        self.watch.look(self.processor, clock_ns() + later_ns)
 
 
 @pytest.fixture
@@ -156,6 +157,46 @@ class TestWhatExecutes:
         stage.look()
 
         assert stage.reports.confirms() == [("a", 1, 1, "canceled"), ("b", 1, 2, "failed")]
+
+    def test_both_are_canceled_when_the_next_is_stopped_too_before_anybody_looked(self, stage: Stage) -> None:
+        stage.hold("a", "b")
+        stage.start(0)
+        stage.ask("a", 1)
+        stage.board.stop()
+        stage.start(1)
+        stage.ask("b", 2)
+        stage.board.stop()
+        stage.look()
+
+        assert stage.reports.confirms() == [("a", 1, 1, "canceled"), ("b", 1, 2, "canceled")]
+
+    @pytest.mark.parametrize("cancel", [True, False])
+    def test_asked_again_when_it_has_just_stopped_both_answers_are_true(self, stage: Stage, cancel: bool) -> None:
+        stage.hold("a")
+        stage.start(0)
+        stage.ask("a", 1)
+        stage.board.stop()
+        stage.ask("a", 2, cancel=cancel)
+        stage.look()
+
+        assert stage.reports.confirms() == [("a", 1, 1, "canceled"), ("a", 1, 2, "canceled")]
+
+    @pytest.mark.parametrize("first", ["below", "above"])
+    def test_two_of_one_stack_are_canceled_together(self, stage: Stage, first: str) -> None:
+        """The interrupt of the one below ends both; that of the other must not take its place."""
+        stage.hold("below")
+        start = stage.start(0)
+        stack = ProcessorStack(stage.board)
+        stack.push(row_text(b"above", b"1", b"", b'"f"'), clock_ns())
+        for name in (first, "above" if first == "below" else "below"):
+            stage.ask(name)
+        assert stage.board.words[INTERRUPT] == start
+
+        stack.pop(stopped=True)
+        stage.board.stop()
+        stage.look()
+
+        assert sorted(stage.reports.confirms()) == [("above", 1, 1, "canceled"), ("below", 1, 1, "canceled")]
 
     def test_what_does_not_stop_dies_with_its_processor(self, stage: Stage) -> None:
         stage.hold("a", "b")

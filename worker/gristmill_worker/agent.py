@@ -356,9 +356,9 @@ class Agent:
         if now < self._next_look and now >= self._watch_until:
             return
         worker = self._worker
+        worker.orders.look(worker.processors.alive)
         times = [worker.watch.look(processor, now) for processor in worker.processors.alive]
         times += [send_captured(processor, worker.reports, now) for processor in worker.processors.alive]
-        worker.orders.look(worker.processors.alive)
         if worker.orders.waiting:
             times.append(now + STOPPING_NS)
         if now < self._watch_until:

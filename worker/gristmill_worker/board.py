@@ -39,7 +39,10 @@ import orjson
 
 from gristmill_worker.nameless import nameless_file
 
-WORDS = 40
+STOPS = 40
+STOPS_KEPT = 256
+"""More than the levels of a stack: all that one interrupt ends."""
+WORDS = STOPS + STOPS_KEPT
 # Written by the agent.
 FRESH_UNTIL = 0
 """The processor starts nothing after this time (ns)."""
@@ -73,7 +76,7 @@ STARTED_AT = 13
 FINISHED = 14
 """The START that was finished last; when it is START, nothing executes."""
 STOPPED = 15
-"""The START that was stopped by an interrupt last, and has no outcome."""
+"""How many were stopped by an interrupt and have no outcome; the STARTs of the last ones lie in a ring (STOPS)."""
 DONE = 16
 """How many tasks were finished."""
 OUTCOMES_BEGIN = 17
@@ -279,10 +282,16 @@ class ProcessorBoard(_Memory):
         """
         fcntl.lockf(self.descriptor, fcntl.LOCK_EX, 1)
         try:
-            self.words[STOPPED] = self._start
+            self.note_stop(self._start)
             self.words[FINISHED] = self._start
         finally:
             fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1)
+
+    def note_stop(self, start: int) -> None:
+        """This START is about to end without an outcome. Needs the lock."""
+        words = self.words
+        words[STOPS + words[STOPPED] % STOPS_KEPT] = start
+        words[STOPPED] += 1
 
     def unsent(self) -> bytes:
         """JSON rows, joined by commas, of the outcomes that were not yet sent."""
@@ -377,6 +386,10 @@ class AgentBoard(_Memory):
         """A signal that comes now is meant for this START. Needs the lock."""
         self.words[REASON] = reason
         self.words[INTERRUPT] = start
+
+    def was_stopped(self, start: int) -> bool:
+        """Whether this START, which executes no more, ended by an interrupt and has no outcome. Needs the lock."""
+        return start in self.words[STOPS : STOPS + STOPS_KEPT]
 
     def take_outcomes(self) -> bytes:
         """JSON rows of finished outcomes that the processor has not sent: now the agent sends them. Needs the lock."""

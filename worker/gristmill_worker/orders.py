@@ -98,15 +98,20 @@ class Orders:
                 return _UNKNOWN
             rows = board.rows()
             index = next((i for i, row in enumerate(rows) if row[:2] == order[:2]), None)
-            found = next((level for level in levels(board) if level.held[:2] == order[:2]), None)
+            stack = levels(board)
+            processor.note_ended(stack)
+            found = next((level for level in stack if level.held[:2] == order[:2]), None)
             if found is not None:
                 if not order.cancel:
                     return FAILED
-                held, executing = found
-                stop = processor.stops.get(executing.start)
+                stop = processor.stops.get(found.executing.start)
                 if stop is None:
-                    stop = processor.interrupt(executing, held, CANCEL, clock_ns() + self._grace_ns)
+                    stop = processor.interrupt(stack, found, CANCEL, clock_ns() + self._grace_ns)
                 stop.requests.append(order.request)
+                return _STOPPING
+            ended = next((stop for stop, _ in processor.stopped if stop.held[:2] == order[:2]), None)
+            if ended is not None:
+                ended.requests.append(order.request)
                 return _STOPPING
             if index is None:
                 return FAILED if board.has_held(order.task, order.attempt) else ""

@@ -7,11 +7,13 @@ signals of a terminal or for the agent's group do not reach tasks, and what a ta
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import signal
 import subprocess
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gristmill.interpreter import python
@@ -27,7 +29,6 @@ from gristmill_worker.board import (
     SERVER,
     START,
     STATUS,
-    STOPPED,
     WAITING,
     AgentBoard,
     Executing,
@@ -164,18 +165,28 @@ class Processor:
         with self.board.locked() as locked:
             return levels(self.board) if locked else []
 
-    def interrupt(self, executing: Executing, held: Held, reason: int, kill_at: int) -> Stop:
-        """Ask what executes, or waits, to end. Inside `board.locked`: until it is left, no other task can start."""
+    def interrupt(self, stack: Sequence[Level], level: Level, reason: int, kill_at: int) -> Stop:
+        """Ask a task of the stack to end. Inside `board.locked`: until it is left, no other task can start.
+
+        One on top of another that is being stopped ends with that one, whose interrupt must not be overwritten.
+        """
+        held, executing = level
+        below = itertools.takewhile(lambda one: one.executing.start != executing.start, stack)
+        if not any(one.executing.start in self.stops for one in below):
+            self.board.interrupt(executing.start, reason)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGINT)
         stop = self.stops[executing.start] = Stop(executing.start, held, reason, kill_at)
-        self.board.interrupt(executing.start, reason)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGINT)
         return stop
 
-    def note_stopped(self, stop: Stop) -> None:
-        """What was to be stopped executes no more. Inside `board.locked`, or when the processor is dead."""
-        if self.stops.pop(stop.start, None) is not None:
-            self.stopped.append((stop, self.board.words[STOPPED] != stop.start))
+    def note_ended(self, stack: Sequence[Level]) -> None:
+        """Note what was to be stopped and is no more on the stack. Inside `board.locked`, or of a dead processor."""
+        if self.stops:
+            starts = {executing.start for _, executing in stack}
+            for stop in list(self.stops.values()):
+                if stop.start not in starts:
+                    del self.stops[stop.start]
+                    self.stopped.append((stop, not self.board.was_stopped(stop.start)))
 
     def kill(self) -> None:
         """End it and all that its tasks have started, at once."""

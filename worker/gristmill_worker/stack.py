@@ -18,7 +18,6 @@ from gristmill_worker.board import (
     CLAIMED_SLOTS,
     SLOT_BYTES,
     START,
-    STOPPED,
     TOP,
     AgentBoard,
     Executing,
@@ -91,7 +90,7 @@ class ProcessorStack:
         fcntl.lockf(self._board.descriptor, fcntl.LOCK_EX, 1)
         try:
             if stopped:
-                self._words[STOPPED] = stopped
+                self._board.note_stop(stopped)
             self._words[TOP] = top
         finally:
             fcntl.lockf(self._board.descriptor, fcntl.LOCK_UN, 1)

@@ -111,10 +111,7 @@ class Watch:
         for task, attempt in finished:
             self._past.note(task, attempt, FAILED)
         stack = levels(board)
-        starts = {executing.start for _, executing in stack}
-        for stop in list(processor.stops.values()):
-            if stop.start not in starts:
-                processor.note_stopped(stop)
+        processor.note_ended(stack)
         self._answer_stopped(processor)
         if not stack and not leaving and processor.was_ready and board.words[STATUS] not in (LEFT, PARKED):
             logger.warning("a processor ended between tasks", extra=self._facts(processor))
@@ -175,7 +172,7 @@ class Watch:
             if found is None:
                 return
             held = found.held
-            processor.interrupt(found.executing, held, TIME_LIMIT, now + self._grace_ns)
+            processor.interrupt(stack, found, TIME_LIMIT, now + self._grace_ns)
         logger.info("time limit reached", extra={"task": held.task, "attempt": held.attempt})
 
     # --- stopping -----------------------------------------------------------------------------------------
@@ -184,9 +181,11 @@ class Watch:
         """See whether what is to be stopped has ended; kill its processor when it does not."""
         board = processor.board
         with board.locked() as locked:
-            if locked and all(executing.start != stop.start for _, executing in levels(board)):
-                processor.note_stopped(stop)
-            elif now >= stop.kill_at and (locked or now >= stop.kill_at + STUCK_NS):
+            if locked:
+                processor.note_ended(levels(board))
+            if stop.start not in processor.stops:
+                return
+            if now >= stop.kill_at and (locked or now >= stop.kill_at + STUCK_NS):
                 # Under the lock: until this processor is dead, no other task can start in it.
                 processor.kill()
                 stop.kill_at = now + STUCK_NS
