@@ -181,6 +181,21 @@ class TestStopping:
             assert client.submit(abs, -1).result(PATIENCE) == 1
             assert time.monotonic() - begun < tasks.GIVE_UP_SECONDS / 2
 
+    def test_all_tasks_on_top_of_a_cancelled_one_end_without_a_kill(
+        self, start_cluster: Starter, tmp_path: Path
+    ) -> None:
+        """Those in between neither go on nor claim what lay on them once more."""
+        log = tmp_path / "log"
+        cluster = one_slot(start_cluster, max_processors=1, cancel_grace_seconds=tasks.GIVE_UP_SECONDS)
+        with Client(cluster) as client:
+            future = client.submit(nested.wait_for_ever_deep_in_children, str(log), 3)
+            wait_until(lambda: "child" in tasks.started_lines(log), "the last one runs")
+            (processor,) = processors_of(cluster)
+
+            assert future.cancel(timeout=PATIENCE)
+            assert client.submit(os.getpid).result(PATIENCE) == processor.pid
+            assert tasks.started_lines(log) == ["waits-3", "waits-2", "waits-1", "child"]
+
     def test_the_time_limit_of_a_waiting_parent_counts_while_its_child_runs_on_it(
         self, start_cluster: Starter, tmp_path: Path
     ) -> None:

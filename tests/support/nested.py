@@ -89,6 +89,16 @@ def wait_for_ever_in_a_child(log: str) -> None:
         client.submit(note_and_hang, log).result()
 
 
+def wait_for_ever_deep_in_children(log: str, depth: int) -> None:
+    """So many tasks wait, each for the next; the last hangs politely."""
+    tasks.note_start(log, f"waits-{depth}")
+    with Client() as client:
+        if depth > 1:
+            client.submit(wait_for_ever_deep_in_children, log, depth - 1).result()
+        else:
+            client.submit(note_and_hang, log).result()
+
+
 def note_and_hang(log: str) -> None:
     tasks.note_start(log, "child")
     tasks.sleep_long(tasks.GIVE_UP_SECONDS)

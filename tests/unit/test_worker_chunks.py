@@ -179,16 +179,19 @@ def test_after_many_bytes_of_values_the_others_are_left(run: Callable[..., Outco
     assert len(outcome.values) == 1
 
 
-def test_a_cancel_ends_the_chunk_and_no_item_is_blamed(board: ProcessorBoard) -> None:
+@pytest.mark.parametrize("meant", ["the chunk", "a task below"])
+def test_a_cancel_ends_the_chunk_and_no_item_is_blamed(board: ProcessorBoard, meant: str) -> None:
     former = signal.getsignal(signal.SIGINT)
     start = board.start(0, 1)
     interrupts = Interrupts(board)
+    below = start + 1
+    interrupts.below.append(below)
     ran: list[int] = []
 
     def cancel_me(number: int) -> None:
         ran.append(number)
         board.words[REASON] = CANCEL
-        board.words[INTERRUPT] = start
+        board.words[INTERRUPT] = start if meant == "the chunk" else below
         os.kill(os.getpid(), signal.SIGINT)
 
     function = Function(b"")

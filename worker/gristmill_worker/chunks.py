@@ -40,7 +40,7 @@ def execute_chunk(
         return Outcome(SUCCESS, dump_outcome(outcome), NOTHING)
     except BaseException as error:
         interrupts.running = 0
-        if interrupts.delivered == start:
+        if interrupts.delivered == start or interrupts.unwinds:
             return None
         if loading:
             error = loading_failed(loading % name.decode("utf-8", "backslashreplace"), error, place)

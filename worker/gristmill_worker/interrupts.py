@@ -51,7 +51,7 @@ class Interrupts:
         """User code begins: from here on an interrupt is raised, one that has come already at once."""
         self.running = start
         if self._words[INTERRUPT] == start or self.below:
-            self._on_signal(signal.SIGINT, None)
+            self._raise_what_came(start)
 
     def was_cancelled(self, start: int) -> bool:
         """Whether this START was interrupted because its task is cancelled."""
@@ -67,10 +67,20 @@ class Interrupts:
         return self.delivered != 0 and self.delivered in self.below
 
     def resume(self, start: int) -> None:
-        """What lay on this START has ended, and its code goes on; an interrupt that has come meanwhile is raised."""
+        """What lay on this START has ended, and its code goes on; an interrupt that has come meanwhile is raised.
+
+        So is one of a task further below: this one, too, has to end first.
+        """
         self.running = start
-        if start and (self._words[INTERRUPT] == start or self.delivered == start):
-            self._raise(start)
+        if start:
+            self._raise_what_came(start)
+
+    def _raise_what_came(self, start: int) -> None:
+        meant = self._words[INTERRUPT]
+        if meant == start or meant in self.below:
+            self._raise(meant)
+        if self.delivered == start or self.unwinds:
+            self._raise(self.delivered)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         start = self.running
