@@ -347,8 +347,8 @@ class Processor:
         self._claimed.pop()
         client.current = current
         if outcome is None:
-            stack.pop(stopped=True)
             self._link.give_back(task, attempt)
+            stack.pop(stopped=True)
         else:
             self._note_duration(fields[b"function"], duration)
             self.board.add_outcome(self._payloads.row(fields, outcome, duration, cpu, self._peak))
