@@ -323,8 +323,12 @@ class AgentBoard(_Memory):
 
     def __init__(self) -> None:
         descriptor = nameless_file("board")
-        os.ftruncate(descriptor, SIZE)
-        super().__init__(descriptor)
+        try:
+            os.ftruncate(descriptor, SIZE)
+            super().__init__(descriptor)
+        except OSError:
+            os.close(descriptor)
+            raise
         self._rows_of = 0
         self._rows: list[Held] = []
 

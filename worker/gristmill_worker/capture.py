@@ -46,7 +46,12 @@ class Capture:
     @classmethod
     def new(cls) -> Capture:
         """Two new files."""
-        return cls(nameless_file("output"), nameless_file("errors"))
+        out = nameless_file("output")
+        try:
+            return cls(out, nameless_file("errors"))
+        except OSError:
+            os.close(out)
+            raise
 
     def open_to_write(self) -> tuple[int, int] | None:
         """Descriptors that append to the files; None where that cannot be."""

@@ -250,24 +250,42 @@ class Processors:
         """No new one before this time (`clock_ns`)."""
 
     def start_missing(self, handover: Handover, missing: int) -> None:
-        """Start so many more, unless the last ones died before they were ready; only in the main thread."""
+        """Start so many more, unless the last ones died before they were ready; only in the main thread.
+
+        What the system has not got now, such as memory or descriptors, it may have later.
+        """
         for _ in range(missing):
             if clock_ns() < self.not_before:
                 return
             self._started += 1
-            self.alive.append(self._start(handover._replace(processor=f"p{self._started}")))
+            name = f"p{self._started}"
+            try:
+                self.alive.append(self._start(handover._replace(processor=name)))
+            except OSError as error:
+                pause = self._note_failure()
+                logger.error(
+                    "a processor cannot be started; trying again",
+                    extra={"processor": name, "cause": str(error), "pause_seconds": pause},
+                )
 
     def _start(self, handover: Handover) -> Processor:
-        board = AgentBoard()
-        board.words[FRESH_UNTIL] = self.fresh_until
-        board.words[SERVER] = self.server
-        read_end, leash = os.pipe()
-        stack = nameless_file("stack")
-        capture = Capture.new()
-        out, error = capture.descriptors
-        bell_end, bell = os.pipe()
-        os.set_blocking(bell, False)
-        try:
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            board = AgentBoard()
+            ours.callback(board.close)
+            read_end, leash = os.pipe()
+            theirs.callback(os.close, read_end)
+            ours.callback(os.close, leash)
+            stack = nameless_file("stack")
+            ours.callback(os.close, stack)
+            capture = Capture.new()
+            ours.callback(capture.close)
+            out, error = capture.descriptors
+            bell_end, bell = os.pipe()
+            theirs.callback(os.close, bell_end)
+            ours.callback(os.close, bell)
+            os.set_blocking(bell, False)
+            board.words[FRESH_UNTIL] = self.fresh_until
+            board.words[SERVER] = self.server
             handover = handover._replace(
                 board=board.descriptor,
                 wake=self._wake,
@@ -285,9 +303,7 @@ class Processors:
                 env=environment(handover),
                 start_new_session=True,
             )
-        finally:
-            os.close(read_end)
-            os.close(bell_end)
+            ours.pop_all()
         logger.debug("processor started", extra={"processor": handover.processor, "pid": process.pid})
         return Processor(handover.processor, board, process, leash, stack, bell, capture)
 
@@ -312,17 +328,19 @@ class Processors:
         for processor in dead:
             self.alive.remove(processor)
             if processor.has_done_nothing:
-                self._note_failure(processor)
+                pause, how = self._note_failure(), describe_end(processor.exit_status)
+                logger.error(
+                    "a processor ended before its first task; its output above may say why; trying again",
+                    extra={"processor": processor.name, "how": how, "pause_seconds": pause},
+                )
         return dead
 
-    def _note_failure(self, processor: Processor) -> None:
+    def _note_failure(self) -> float:
+        """For how many seconds none is started."""
         pause = PAUSES_SECONDS[min(self._failures, len(PAUSES_SECONDS) - 1)]
         self._failures += 1
         self.not_before = clock_ns() + int(pause * SECOND)
-        logger.error(
-            "a processor ended before its first task; its output above may say why; trying again",
-            extra={"processor": processor.name, "how": describe_end(processor.exit_status), "pause_seconds": pause},
-        )
+        return pause
 
     def kill_all(self) -> list[Processor]:
         """End all of them and wait for it; they are no longer among the living."""
