@@ -126,10 +126,24 @@ class _File:
             os.close(self._descriptor)
 
 
+class _Kept:
+    """One object of which there is what tasks cannot change."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: bytes | str) -> None:
+        self._value = value
+
+    def map(self) -> memoryview:
+        """Its bytes, for one task alone."""
+        value = self._value
+        return memoryview(bytearray(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value))
+
+
 class Opened:
     """The objects that one call or function names, for as long as the task executes."""
 
-    def __init__(self, files: ObjectFiles, opened: list[_File | None], named: list[Named]) -> None:
+    def __init__(self, files: ObjectFiles, opened: list[_File | _Kept], named: list[Named]) -> None:
         self._files = files
         self._opened = opened
         self._named = named
@@ -152,19 +166,19 @@ class ObjectFiles:
 
     def open(self, named: list[Named]) -> Opened:
         """The objects that one call or function names; all are fetched now, while nothing may interrupt it."""
-        return Opened(self, [None if self._has_kept(one) else self._file(one) for one in named], named)
+        return Opened(self, [self._find_kept(one) or self._file(one) for one in named], named)
 
     def view(self, named: Named) -> memoryview:
         """The bytes of an object, mapped copy-on-write; raises MissingObjectError."""
         return self._file(named).map()
 
-    def read(self, named: Named, kind: str, file: _File | None) -> Any:
+    def read(self, named: Named, kind: str, opened: _File | _Kept) -> Any:
         """What a leaf of this kind is. Bytes and text are kept for the next tasks, which cannot change them."""
         if kind not in (BYTES, TEXT):
-            return leaf_from(kind, (file or self._file(named)).map())
+            return leaf_from(kind, opened.map())
         found = self._kept.get((named.object_id, kind))
         if found is None:
-            found = leaf_from(kind, (file or self._file(named)).map()), named.size
+            found = leaf_from(kind, opened.map()), named.size
             self._kept[named.object_id, kind] = found
             while len(self._kept) > 1 and sum(size for _, size in self._kept.values()) > KEPT_BYTES:
                 self._kept.popitem(last=False)
@@ -176,8 +190,10 @@ class ObjectFiles:
         """There is nothing to do: keep nothing."""
         self._kept.clear()
 
-    def _has_kept(self, named: Named) -> bool:
-        return (named.object_id, BYTES) in self._kept or (named.object_id, TEXT) in self._kept
+    def _find_kept(self, named: Named) -> _Kept | None:
+        """Held by who has opened it, for it may be forgotten before it is read."""
+        found = self._kept.get((named.object_id, BYTES)) or self._kept.get((named.object_id, TEXT))
+        return None if found is None else _Kept(found[0])
 
     def _file(self, named: Named) -> _File:
         path = self._folder / named.object_id
