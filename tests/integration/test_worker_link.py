@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
 
+from gristmill.client.nested import Pause
 from gristmill.errors import ConnectionLostError, MissingObjectError
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
-from gristmill_worker.board import CONNECTION, AgentBoard, ProcessorBoard, row_text
+from gristmill_worker.board import CANCEL, CONNECTION, AgentBoard, ProcessorBoard, row_text
+from gristmill_worker.interrupts import Interrupts, TaskCancelled
 from gristmill_worker.link import GroupLostError, Link
+from gristmill_worker.pauses import Pauses
 from support.database import Database
 from support.server import RedisServer
 from support.waiting import wait_until
@@ -208,3 +212,76 @@ def test_a_server_that_is_no_longer_the_master_is_left_for_the_one_that_its_name
     assert sent(database, keys) == [["c.0"]]
     wait_until(lambda: read(link) == ["c.1"], "the link reads from the new master")
     link.close()
+
+
+class Runner:
+    """Notes what it is to run."""
+
+    def __init__(self) -> None:
+        self.claimed: list[tuple[bytes, int]] = []
+
+    def run_claimed(self, fields: dict[bytes, bytes], stack: object, below: int) -> None:
+        self.claimed.append((fields[b"task"], below))
+
+    def priority_of(self, task: str) -> int:
+        return 0
+
+
+class Waiting:
+    """A task that executes here, and is about to wait for another."""
+
+    def __init__(self, boards: tuple[AgentBoard, ProcessorBoard], link: Link) -> None:
+        self._agent, board = boards
+        finish(board, "before")
+        self.interrupts = Interrupts(board)
+        board.hold([row_text(b"waits", b"1", b"1-2", b'"f"')])
+        self.start = board.start(0, 1)
+        self.interrupts.enter(self.start)
+        self.runner = Runner()
+        self.pauses = Pauses(board, link, self.interrupts, lambda: None, WORKER, self.runner)
+
+    def cancel(self) -> None:
+        self._agent.interrupt(self.start, CANCEL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class TestPausing:
+    """A task that waits is cancelled at an awkward moment."""
+
+    @pytest.fixture
+    def waiting(self, boards: tuple[AgentBoard, ProcessorBoard], link: Link) -> Iterator[Waiting]:
+        before = signal.getsignal(signal.SIGINT)
+        waiting = Waiting(boards, link)
+        yield waiting
+        waiting.interrupts.running = 0
+        signal.signal(signal.SIGINT, before)
+
+    def test_while_outcomes_are_sent_the_connection_stays_fit_for_the_next_task(
+        self, waiting: Waiting, link: Link, database: Database, keys: Keys, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original = link._connection.read
+
+        def read_interrupted() -> object:
+            waiting.cancel()
+            return original()
+
+        with monkeypatch.context() as context:
+            context.setattr(link._connection, "read", read_interrupted)
+            with pytest.raises(TaskCancelled):
+                waiting.pauses.pause(Pause(), 0)
+
+        assert sent(database, keys) == [["before"]]
+        assert link.read_values(["none"]) == [None]
+
+    def test_what_it_has_just_claimed_is_not_lost(self, waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+        pause = Pause()
+
+        def take_call() -> list[bytes]:
+            waiting.cancel()
+            pause.set()
+            return [b"task", b"child 1 - AbCdEfGhIj.f1-1 name"]
+
+        monkeypatch.setattr(pause, "take_call", take_call)
+        waiting.pauses.pause(pause, 10)
+
+        assert waiting.runner.claimed == [(b"child", waiting.start)]

@@ -35,8 +35,11 @@ _USUAL_FRAMES = sys.getrecursionlimit()
 class Runner(Protocol):
     """The processor."""
 
-    def run_claimed(self, fields: dict[bytes, bytes], stack: ProcessorStack) -> None:
-        """Run a task on top of the one that waits."""
+    def run_claimed(self, fields: dict[bytes, bytes], stack: ProcessorStack, below: int) -> None:
+        """Run a task on top of the one that waits, whose START is `below`; 0 for one that nothing interrupts any more.
+
+        Called while nothing may be interrupted.
+        """
 
     def priority_of(self, task: str) -> int:
         """The priority of a task that executes here."""
@@ -73,7 +76,7 @@ class Pauses:
         start = self._stack.top_start()
         is_main = threading.get_ident() == self._main
         if is_main:
-            self._link.flush()  # only this thread may use the processor's connection
+            self._flush()
         self._enter(start, is_main)
         try:
             seconds = FIRST_SECONDS
@@ -92,10 +95,20 @@ class Pauses:
             if is_main:
                 pause.end_claims()
 
+    def _flush(self) -> None:
+        """Only the main thread may use the processor's connection, and no interrupt may come between it and a reply."""
+        interrupts = self._interrupts
+        running, interrupts.running = interrupts.running, 0
+        self._link.flush()
+        interrupts.resume(running)
+
     def _take_part(self, pause: Pause, start: int) -> bool:
         """Run a child if there is one to be run here; answers whether one was."""
+        interrupts = self._interrupts
+        running, interrupts.running = interrupts.running, 0  # an interrupt must not lose a call that has come
         call = pause.take_call()
         if call is None:
+            interrupts.resume(running)
             if self._words[ALONE] and self._interrupts.running:
                 if self._stack.height >= MOST_CLAIMED:
                     raise RecursionError(
@@ -106,7 +119,7 @@ class Pauses:
             return False
         self._leave(start, True)
         try:
-            self._runner.run_claimed(unpack_entry(call), self._stack)
+            self._runner.run_claimed(unpack_entry(call), self._stack, running)
         finally:
             self._enter(start, True)
         return True

@@ -325,10 +325,9 @@ class Processor:
                 return int(fields.get(b"priority", b"0"))
         return 0
 
-    def run_claimed(self, fields: dict[bytes, bytes], stack: ProcessorStack) -> None:
-        """Run a task that the waiting task has claimed, on top of it."""
+    def run_claimed(self, fields: dict[bytes, bytes], stack: ProcessorStack, below: int) -> None:
+        """Run a task that the waiting task has claimed, on top of it (`pauses.Runner`)."""
         interrupts, task, attempt = self._interrupts, fields[b"task"], fields[b"attempt"]
-        below, interrupts.running = interrupts.running, 0  # no interrupt until the stack is whole again
         name = self._names.get(fields[b"name"]) or self._name(fields[b"name"])
         self._wait_until_fresh()
         start_below, current, output = stack.top_start(), client.current, self._output.interlude(task)
