@@ -245,6 +245,27 @@ class TestWhatNobodyHas:
         assert stage.reports.confirms() == [("a", 1, 1, "canceled")]
         assert stage.start(0) == 0
 
+    def test_while_it_may_still_come_what_was_here_lately_is_searched_once(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is a megabyte for each processor, and there may be many orders."""
+        stage.ask("a")
+        searches: list[str] = []
+
+        def has_held(task: str, attempt: int) -> bool:
+            searches.append(task)
+            return False
+
+        monkeypatch.setattr(stage.processor.board, "has_held", has_held)
+        for _ in range(5):
+            stage.look()
+        assert searches == []
+
+        stage.hold("b")
+        stage.look()
+        assert searches == ["a"]
+        assert stage.reports.confirms() == [("a", 1, 1, "not_found")]
+
     def test_another_attempt_is_another_matter(self, stage: Stage) -> None:
         stage.hold("a")
         stage.ask("a", attempt=2)

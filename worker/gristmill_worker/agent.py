@@ -66,6 +66,8 @@ WATCHING_NS = SECOND // 2
 """The agent goes on watching so long after it was woken, so that processors need not wake it for every batch."""
 ENDING_NS = 2 * SECOND
 """A processor that has no more to do may take so long to end."""
+CALLS_AT_ONCE = 50
+"""Between so many answers and orders the agent looks after its lease and its processors."""
 UNBLOCK_NS = SECOND // 10
 GOODBYE_SECONDS = 5.0
 """How long the last reports may take to reach Redis."""
@@ -160,7 +162,9 @@ class Agent:
             self._alarm.close()
 
     def _turn(self, now: int, woken_by_processor: bool) -> None:
-        while not self._calls.empty():
+        for _ in range(CALLS_AT_ONCE):
+            if self._calls.empty():
+                break
             try:
                 self._calls.get()()
             except Exception:
@@ -211,6 +215,8 @@ class Agent:
 
     def _pause(self) -> float:
         """Seconds until something is due."""
+        if not self._calls.empty():
+            return 0.0
         now = clock_ns()
         if self._phase is Phase.REGISTERING:
             due = self._next_registration

@@ -59,7 +59,7 @@ class Orders:
 
     def give(self, order: Order, processors: list[Processor]) -> None:
         """Do it, or begin to."""
-        answer = self._decide(order, processors)
+        answer = self._decide(order, processors, search=True)
         if answer not in ("", _UNKNOWN):
             self._answer(order, answer)
             return
@@ -73,7 +73,7 @@ class Orders:
         """Try again those whose task nobody had seen."""
         for unseen in self._unseen[:]:
             arrived = self._all_has_arrived(unseen, processors)
-            answer = self._decide(unseen.order, processors)
+            answer = self._decide(unseen.order, processors, search=arrived)
             if not answer and arrived:
                 answer = NOT_FOUND
             if answer not in ("", _UNKNOWN):
@@ -84,14 +84,21 @@ class Orders:
         if answer != _STOPPING:
             self._reports.confirm(order.task, order.attempt, order.request, answer)
 
-    def _decide(self, order: Order, processors: list[Processor]) -> str:
-        """The answer; empty when nobody has seen the attempt."""
-        answer = self._past.answer(order.task, order.attempt)
+    def _decide(self, order: Order, processors: list[Processor], *, search: bool) -> str:
+        """The answer; empty when nobody has seen the attempt.
+
+        To `search` through all that was here lately takes far longer than a look at what is held, and comes last.
+        """
+        answer = self._past.noted(order.task, order.attempt)
         for processor in processors:
-            answer = answer or self._ask(processor, order)
+            answer = answer or self._ask(processor, order, search=False)
+        if search:
+            answer = answer or self._past.answer(order.task, order.attempt)
+            for processor in processors:
+                answer = answer or self._ask(processor, order, search=True)
         return answer
 
-    def _ask(self, processor: Processor, order: Order) -> str:
+    def _ask(self, processor: Processor, order: Order, *, search: bool) -> str:
         board = processor.board
         with board.locked() as locked:
             if not locked:
@@ -114,7 +121,7 @@ class Orders:
                 ended.requests.append(order.request)
                 return _STOPPING
             if index is None:
-                return FAILED if board.has_held(order.task, order.attempt) else ""
+                return FAILED if search and board.has_held(order.task, order.attempt) else ""
             if index not in board.unstarted():
                 return FAILED
             board.take(index)

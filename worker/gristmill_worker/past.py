@@ -25,10 +25,13 @@ class Past:
         """The rows (`board.row_text`) of a processor that is dead: their outcomes are on the way, unless noted."""
         self._histories.append(history.rstrip(b"\0"))
 
+    def noted(self, task: str, attempt: int) -> str:
+        """The answer that was noted; an empty string when there is none."""
+        return self._answers.get((task, attempt), "")
+
     def answer(self, task: str, attempt: int) -> str:
-        """The answer, or an empty string when this attempt was never here, as far as can be told."""
-        known = self._answers.get((task, attempt))
-        if known is not None:
+        """The answer, or an empty string when this attempt was never here, as far as can be told. It takes a while."""
+        if known := self.noted(task, attempt):
             return known
         row = b'["%b",%d,' % (task.encode(), attempt)
         return "failed" if any(row in history for history in self._histories) else ""
