@@ -8,10 +8,12 @@ import pytest
 
 from gristmill.protocol.keys import Keys
 from gristmill.settings import WorkerSettings
-from gristmill_worker.agent import CALLS_AT_ONCE, Agent
-from gristmill_worker.board import clock_ns
+from gristmill_worker.agent import CALLS_AT_ONCE, Agent, Phase
+from gristmill_worker.board import WATCHING, clock_ns, row_text
+from gristmill_worker.processors import SECOND, Processor
 from support.database import Database
 from support.leaks import Leaks
+from support.playedprocessor import PlayedProcessor
 
 
 @pytest.fixture
@@ -39,3 +41,37 @@ def test_orders_without_end_do_not_keep_it_from_its_other_work(agent: Agent) -> 
 
     assert handled <= CALLS_AT_ONCE
     assert agent._pause() == 0
+
+
+@pytest.fixture
+def processor(agent: Agent) -> Iterator[PlayedProcessor]:
+    """The agent's only one."""
+    played = PlayedProcessor()
+    agent._worker.processors.alive.append(played.processor)
+    yield played
+    agent._worker.processors.alive.clear()
+    played.end()
+
+
+def test_a_batch_that_comes_while_it_stops_watching_is_looked_at(
+    agent: Agent, processor: PlayedProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, watch = processor.board, agent._worker.watch
+    original = watch.look
+    agent._phase, agent._beating = Phase.WORKING, True
+    agent._watch_until = clock_ns() + SECOND
+    agent._look(clock_ns())
+    assert board.words[WATCHING]
+
+    def look_too_early(looked_at: Processor, now: int) -> int | None:
+        again = original(looked_at, now)
+        monkeypatch.setattr(watch, "look", original)
+        board.hold([row_text(b"a", b"1", b"5-1", b'"f"')])
+        board.start(0, clock_ns())
+        return again
+
+    monkeypatch.setattr(watch, "look", look_too_early)
+    agent._look(agent._watch_until)
+    assert agent._pause() < 0, "it looks again at once"
+    agent._look(clock_ns())
+    assert board.words[WATCHING]

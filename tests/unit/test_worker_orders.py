@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
-from gristmill_worker.board import INTERRUPT, TURN, ProcessorBoard, clock_ns, row_text
-from gristmill_worker.board import AgentBoard as Board
+from gristmill_worker.board import INTERRUPT, TURN, clock_ns, row_text
 from gristmill_worker.execution import Place
 from gristmill_worker.orders import Order, Orders
 from gristmill_worker.past import Past
 from gristmill_worker.processors import SECOND, Processor
 from gristmill_worker.stack import ProcessorStack
 from gristmill_worker.watch import LONG_NS, Watch
+from support.playedprocessor import PlayedProcessor
 
 
 class Noted:
@@ -42,12 +40,8 @@ class Stage:
     """One processor, played by hand, and those who watch it."""
 
     def __init__(self) -> None:
-        self.child = subprocess.Popen(["sleep", "600"], start_new_session=True)
-        board = Board()
-        self.board = ProcessorBoard(os.dup(board.descriptor))
-        read_end, leash = os.pipe()
-        os.close(read_end)
-        self.processor = Processor("p1", board, self.child, leash)
+        self.played = PlayedProcessor()
+        self.board, self.processor = self.played.board, self.played.processor
         self.reports = cast("Any", Noted())
         self.past = Past()
         self.departed = cast("Any", NobodyDeparted())
@@ -76,10 +70,7 @@ class Stage:
 def stage() -> Iterator[Stage]:
     stage = Stage()
     yield stage
-    stage.processor.kill()
-    stage.processor.wait()
-    stage.processor.close()
-    stage.board.close()
+    stage.played.end()
 
 
 class TestWhatHasNotStarted:

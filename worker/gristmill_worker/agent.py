@@ -33,6 +33,7 @@ from gristmill_worker import files, preload, reports
 from gristmill_worker.alarm import PROCESSOR, Alarm
 from gristmill_worker.board import (
     ALONE,
+    BATCH,
     CONNECTION,
     LEAVE,
     STATUS,
@@ -362,6 +363,7 @@ class Agent:
         if now < self._next_look and now >= self._watch_until:
             return
         worker = self._worker
+        batches = [processor.board.words[BATCH] for processor in worker.processors.alive]
         worker.orders.look(worker.processors.alive)
         times = [worker.watch.look(processor, now) for processor in worker.processors.alive]
         times += [send_captured(processor, worker.reports, now) for processor in worker.processors.alive]
@@ -373,6 +375,8 @@ class Agent:
         watching = bool(self._next_look) and self._next_look <= now + SOON_NS
         for processor in worker.processors.alive:
             processor.board.words[WATCHING] = watching
+        if not watching and batches != [processor.board.words[BATCH] for processor in worker.processors.alive]:
+            self._next_look = 1  # who took it since has not woken us, because we were watching
 
     # --- leaving ------------------------------------------------------------------------------------------
 
