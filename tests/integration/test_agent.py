@@ -8,12 +8,13 @@ import pytest
 
 from gristmill.protocol.keys import Keys
 from gristmill.settings import WorkerSettings
-from gristmill_worker.agent import CALLS_AT_ONCE, Agent, Phase
-from gristmill_worker.board import WATCHING, clock_ns, row_text
+from gristmill_worker.agent import CALLS_AT_ONCE, ENDING_NS, Agent, Phase
+from gristmill_worker.board import LEFT, STATUS, WATCHING, clock_ns, row_text
 from gristmill_worker.processors import SECOND, Processor
 from support.database import Database
 from support.leaks import Leaks
 from support.playedprocessor import PlayedProcessor
+from support.waiting import wait_until
 
 
 @pytest.fixture
@@ -75,3 +76,15 @@ def test_a_batch_that_comes_while_it_stops_watching_is_looked_at(
     assert agent._pause() < 0, "it looks again at once"
     agent._look(clock_ns())
     assert board.words[WATCHING]
+
+
+def test_a_processor_that_hangs_in_its_end_is_killed(agent: Agent, processor: PlayedProcessor) -> None:
+    now, processors = clock_ns(), agent._worker.processors
+    processors.not_before = now + 600 * SECOND
+    processor.board.words[STATUS] = LEFT
+    for later in range(0, 2 * ENDING_NS, ENDING_NS):
+        agent._fill_slots(now + later)
+    assert not processor.processor.has_ended()
+
+    agent._fill_slots(now + 2 * ENDING_NS)
+    wait_until(processor.processor.has_ended, "it is dead")

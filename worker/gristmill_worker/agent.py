@@ -36,6 +36,7 @@ from gristmill_worker.board import (
     BATCH,
     CONNECTION,
     LEAVE,
+    LEFT,
     STATUS,
     WATCHING,
     WITHOUT_GROUP,
@@ -206,6 +207,10 @@ class Agent:
                 processor.parked_since = 0
             elif not processor.parked_since and worker.watch.give_back(processor):
                 processor.parked_since = now
+            if processor.board.words[STATUS] == LEFT:
+                processor.left_since = processor.left_since or now
+                if now >= processor.left_since + 2 * ENDING_NS:
+                    processor.kill()  # it hangs in its end, and counts among those that there may be
         turn = worker.slots.look(worker.processors.alive)
         self._missing = turn.missing
         for processor in turn.idle:
