@@ -13,7 +13,7 @@ import pytest
 from gristmill.client.nested import Pause
 from gristmill.errors import ConnectionLostError, MissingObjectError
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
-from gristmill_worker.board import CANCEL, CONNECTION, AgentBoard, ProcessorBoard, row_text
+from gristmill_worker.board import CANCEL, CONNECTION, WAITING, AgentBoard, ProcessorBoard, row_text
 from gristmill_worker.interrupts import Interrupts, TaskCancelled
 from gristmill_worker.link import GroupLostError, Link
 from gristmill_worker.pauses import Pauses
@@ -272,6 +272,19 @@ class TestPausing:
 
         assert sent(database, keys) == [["before"]]
         assert link.read_values(["none"]) == [None]
+
+    def test_a_process_that_it_has_forked_waits_for_itself_alone(
+        self, waiting: Waiting, boards: tuple[AgentBoard, ProcessorBoard], database: Database, keys: Keys
+    ) -> None:
+        boards[1].words[WAITING] = waiting.start
+        child = os.fork()
+        if not child:
+            os._exit(waiting.pauses.pause(Pause(), 0))
+        assert os.waitpid(child, 0) == (child, 0)
+
+        assert boards[1].words[WAITING] == waiting.start
+        assert boards[1].unsent()
+        assert sent(database, keys) == []
 
     def test_what_it_has_just_claimed_is_not_lost(self, waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
         pause = Pause()

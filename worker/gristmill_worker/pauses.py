@@ -6,12 +6,14 @@ agent, which has another processor take the slot. What was finished before goes 
 When no other processor can take it (the word ALONE), the main thread runs children of its task itself: the client
 claims one that has not started, and it runs on the stack of the waiting task, as a function that this one calls would.
 Other threads cannot do that: signals, by which tasks are stopped, only reach the main thread. For a task that waits in
-them only (the word HELPLESS) the agent may start a processor beyond its bound.
+them only (the word HELPLESS) the agent may start a processor beyond its bound. A process that the task has started
+waits for itself alone, even if it is a fork of the processor.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -65,6 +67,7 @@ class Pauses:
         self._runner = runner
         self.priority_of = runner.priority_of
         self._stack = ProcessorStack(board)
+        self._pid = os.getpid()
         self._main = threading.get_ident()
         self._lock = threading.Lock()
         self._waiting: dict[int, list[bool]] = {}
@@ -72,6 +75,8 @@ class Pauses:
 
     def pause(self, pause: Pause, timeout: float | None) -> bool:
         """Wait, and say that the task waits; answers whether what was waited for has come."""
+        if os.getpid() != self._pid:
+            return pause.sleep(timeout)  # a process that the task has forked: board and connection are not its own
         deadline = None if timeout is None else time.monotonic() + timeout
         start = self._stack.top_start()
         is_main = threading.get_ident() == self._main
