@@ -105,11 +105,15 @@ class TestReading:
         lose_replies(link, monkeypatch, after=0)
 
         assert read(link) == []
+        assert not link.caught_up, "they are still to come"
         give(database, keys, "e")
 
         assert read(link) == ["c", "d"]
+        assert not link.caught_up, "who knows whether these were all"
         assert read(link) == []
+        assert link.caught_up
         assert read(link) == ["e"]
+        assert link.caught_up
 
     def test_a_task_that_was_deleted_meanwhile_is_passed_over(
         self, link: Link, database: Database, keys: Keys, monkeypatch: pytest.MonkeyPatch

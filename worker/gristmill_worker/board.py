@@ -67,7 +67,7 @@ STATUS = 8
 CONNECTION = 9
 """The number of its connection in Redis."""
 TURN = 10
-"""How often it has come back from Redis, with tasks or without."""
+"""How often it has come back from Redis, with tasks or without, and had all that it was handed."""
 BATCH = 11
 """The number of the batch it holds; its facts are in one of two places, by turns."""
 START = 12

@@ -69,6 +69,8 @@ class Link:
         self._server = ""
         self.server = 0
         """The server that it reads from, as the board names it."""
+        self.caught_up = False
+        """Whether the last read was answered, and nothing that was delivered before it is still to be read."""
         self._refusals = 0
         self._reads: dict[int, bytes] = {}
 
@@ -118,6 +120,7 @@ class Link:
         not taken are still due.
         """
         connection, unsent = self._connection, self._board.unsent()
+        self.caught_up = False
         read = (self._reads.get(count) if self._from is NEW else None) or self._read_command(count)
         try:
             if unsent:
@@ -138,7 +141,9 @@ class Link:
                 raise GroupLostError(str(reply))
             self._refused(reply)
             return []
-        return self._entries(reply) if reply or self._from is not NEW else []
+        entries = self._entries(reply) if reply or self._from is not NEW else []
+        self.caught_up = self._from is NEW
+        return entries
 
     def flush(self) -> None:
         """Send the outcomes that are due; returns when Redis has taken them."""

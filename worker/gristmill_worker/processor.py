@@ -140,7 +140,8 @@ class Processor:
                     entries = []
             else:
                 self._files.forget()
-            words[TURN] += 1
+            if self._link.caught_up:
+                words[TURN] += 1
             # Redis may have taken no outcomes although it gave tasks: a full one does. Then nothing starts.
             self._link.flush()
             if entries:
