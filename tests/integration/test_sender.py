@@ -1,4 +1,4 @@
-"""What the agent reports: a refusal for good is told and passed over, any other is tried again."""
+"""What the agent reports: a refusal for good is told and passed over, any other is tried again; so is all trouble."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import logging
 import queue
 from collections.abc import Iterator
 
+import hiredis
 import pytest
 
+from gristmill.errors import AddressError
 from gristmill.protocol.keys import Keys
-from gristmill.store.connection import ReplyError, pack
+from gristmill.store.connection import Connection, ReplyError, pack
+from gristmill_worker.control import ControlReader
 from gristmill_worker.sender import Answer, Sender
 from support.database import Database
 from support.waiting import wait_until
@@ -56,3 +59,50 @@ def test_any_other_refusal_is_told_once_and_tried_again(
 
     assert answers.get(timeout=10).replies == [1]
     assert [record.levelno for record in caplog.records] == [level, logging.INFO]
+
+
+def trouble_once(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The next connection ends in this error."""
+    connect = Connection.connect
+
+    def trouble(connection: Connection) -> None:
+        monkeypatch.setattr(Connection, "connect", connect)
+        raise error
+
+    monkeypatch.setattr(Connection, "connect", trouble)
+
+
+TROUBLES = [AddressError("a node of a cluster"), hiredis.ProtocolError("nonsense")]
+
+
+@pytest.mark.parametrize("error", TROUBLES, ids=lambda error: type(error).__name__)
+def test_whatever_goes_wrong_with_the_connection_is_told_and_tried_again(
+    sender: Sender, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    trouble_once(monkeypatch, error)
+    answers: queue.Queue[Answer] = queue.Queue()
+
+    sender.post([pack(("PING",))], answers.put)
+
+    assert len(answers.get(timeout=10).replies) == 1
+    assert [(record.levelno, record.__dict__["cause"]) for record in caplog.records] == [(logging.ERROR, str(error))]
+
+
+@pytest.mark.parametrize("error", TROUBLES, ids=lambda error: type(error).__name__)
+def test_whatever_goes_wrong_with_its_connection_a_worker_is_still_told_things(
+    database: Database,
+    keys: Keys,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    trouble_once(monkeypatch, error)
+    heard: queue.Queue[str] = queue.Queue()
+
+    reader = ControlReader(database.address, keys, "w", lambda kind, body: heard.put(kind))
+    database.run("XADD", keys.worker_control("w"), "*", "drain", "{}")
+    try:
+        assert heard.get(timeout=10) == "drain"
+        assert caplog.records[0].__dict__["cause"] == str(error)
+    finally:
+        reader.stop()

@@ -43,11 +43,14 @@ class ControlReader:
             try:
                 self._connection.connect()
                 self._read()
-            except (ConnectionLostError, ReplyError) as error:
+            except Exception as error:
+                # Whatever it is: without this thread nobody could tell the worker anything.
                 self._connection.close()
                 self._failures += 1
                 if self._failures == 1:
-                    logger.warning("cannot reach Redis; trying again", extra={"cause": str(error)})
+                    expected = isinstance(error, (ConnectionLostError, ReplyError))
+                    extra = {"cause": str(error)}
+                    logger.warning("cannot reach Redis; trying again", extra=extra, exc_info=not expected)
                 self._stopped.wait(backoff(self._failures))
         self._connection.close()
 

@@ -60,6 +60,8 @@ class Sender:
         self._changed = threading.Condition()
         self._stopping = False
         self._refused = False
+        self._trouble = ""
+        """What went wrong last: what is unexpected is told once."""
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
         self._thread.start()
 
@@ -117,9 +119,13 @@ class Sender:
             sent_at, began = clock_ns(), time.perf_counter()
             connection.send(*commands)
             replies = [connection.read() for _ in commands]
-        except (ConnectionLostError, ReplyError) as error:
+        except Exception as error:
+            # Whatever it is: without this thread the worker could not say anything.
             connection.close()
-            logger.debug("not sent; trying again", extra={"cause": str(error)})
+            unexpected = not isinstance(error, (ConnectionLostError, ReplyError))
+            level = logging.ERROR if unexpected and str(error) != self._trouble else logging.DEBUG
+            logger.log(level, "not sent; trying again", extra={"cause": str(error)}, exc_info=unexpected)
+            self._trouble = str(error)
             return False
         refusal = next((reply for reply in replies if isinstance(reply, ReplyError) and reply.code not in FINAL), None)
         if (refusal is not None) != self._refused:
