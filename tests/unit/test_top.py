@@ -46,7 +46,7 @@ def picture(*workers: Worker) -> Picture:
     counts = Counts(dict.fromkeys(SHOWN_STATES, 5), {"tasks": 9}, {}, 9)
     redis = RedisFacts(version="7.0", used_memory_bytes=5 << 20, eviction_policy="noeviction", aof=True)
     pulse = Pulse(NOW, counts, Intake(True, ""), 1, 0, {"submit": 0}, 0, redis)
-    client = Client("Client0001", "", "desk", 9, "3.11", 1, 0, 0, 12, 99, "")
+    client = Client("Client0001", "", "desk", 9, "3.11", 1, 0, 0, 12, 99, "", None, None, None)
     return Picture(Keys("default"), pulse, Fleet(NOW, workers, len(workers), (), (scheduler,), ()), (client,))
 
 

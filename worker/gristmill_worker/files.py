@@ -33,6 +33,8 @@ LEAST_FREE_BYTES = 1 << 30
 UNUSED_SECONDS = 60.0
 KEPT_BYTES = 256 << 20
 """Bytes and text that a processor keeps for its next tasks at most, beside the newest one."""
+ROOM_SHARES, OTHERS = 64, 16
+"""A processor takes one share of the room at a time, and leaves some for as many others."""
 _LOCK = ".lock"
 _PART = ".part"
 
@@ -161,8 +163,10 @@ class ObjectFiles:
         self._most_bytes = most_bytes
         """Of all files together; files beyond, longest unused first, go when another is needed."""
         self._source = source
+        self._room = 0
         self._kept: OrderedDict[tuple[str, str], tuple[Any, int]] = OrderedDict()
         """Bytes and text, which no task can change: by object and kind."""
+        self._kept_bytes = 0
 
     def open(self, named: list[Named]) -> Opened:
         """The objects that one call or function names; all are fetched now, while nothing may interrupt it."""
@@ -180,8 +184,9 @@ class ObjectFiles:
         if found is None:
             found = leaf_from(kind, opened.map()), named.size
             self._kept[named.object_id, kind] = found
-            while len(self._kept) > 1 and sum(size for _, size in self._kept.values()) > KEPT_BYTES:
-                self._kept.popitem(last=False)
+            self._kept_bytes += named.size
+            while len(self._kept) > 1 and self._kept_bytes > KEPT_BYTES:
+                self._kept_bytes -= self._kept.popitem(last=False)[1][1]
         else:
             self._kept.move_to_end((named.object_id, kind))
         return found[0]
@@ -189,6 +194,7 @@ class ObjectFiles:
     def forget(self) -> None:
         """There is nothing to do: keep nothing."""
         self._kept.clear()
+        self._kept_bytes = 0
 
     def _find_kept(self, named: Named) -> _Kept | None:
         """Held by who has opened it, for it may be forgotten before it is read."""
@@ -229,15 +235,21 @@ class ObjectFiles:
         return _File(-1, memory)
 
     def _make_room(self, size: int) -> None:
-        files = _files(self._folder)
-        total = size + sum(found for _, _, found in files)
+        """Looks at the files only when this processor has used up its share of the room that it last saw."""
         if size > self._most_bytes:
             raise OSError(f"expected an object of at most {self._most_bytes} bytes; got one of {size}")
+        self._room -= size
+        if self._room >= 0:
+            return
+        share = self._most_bytes // ROOM_SHARES
+        files = _files(self._folder)
+        total = size + sum(found for _, _, found in files)
         for path, _, found in files:
-            if total <= self._most_bytes:
+            if total <= self._most_bytes - OTHERS * share:
                 break
             path.unlink(missing_ok=True)
             total -= found
+        self._room = min(share, self._most_bytes - total)
 
     @contextlib.contextmanager
     def _fetching(self, object_id: str) -> Iterator[None]:

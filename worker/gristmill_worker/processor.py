@@ -64,12 +64,15 @@ logger = logging.getLogger(__name__)
 
 MOST_TASKS = 100
 """Prefetched at most."""
-PREFETCH_NS = 5_000_000
+PREFETCH_NS = 20_000_000
 """Prefetched work, by the mean duration."""
 GROWTH = 4
 """The prefetch grows at most so many times from one read to the next: the mean may be a surprise."""
+HOLD_NS = 20_000_000
+"""Finished outcomes wait for the next so long at most, as far as can be foreseen: each message costs Redis and the
+schedulers as much as ten outcomes do."""
 SHORT_NS = 1_000_000
-"""A function that takes longer on average may keep finished outcomes waiting: they are sent before it starts."""
+"""What takes longer on average has its memory measured."""
 FLUSH_BYTES = 96 * 1024
 SUSPECT = b'"suspect":true'
 """In the options of a task that a processor had read when its worker died: nothing finished may wait behind it."""
@@ -109,6 +112,8 @@ class Processor:
         """Bytes by which the last task raised memory; 0 of one that was not measured."""
         self._flush_bytes = FLUSH_BYTES
         """More bytes of outcomes than these are sent before the next task starts."""
+        self._held_since = 0
+        """When the first of the outcomes that were not yet sent was there (`clock_ns`)."""
         self._aftermath = Aftermath()
         self._interrupts.note = self._aftermath.note_interrupt
         self._entries: list[Entry] = []
@@ -214,10 +219,11 @@ class Processor:
             if board.taken(index):
                 continue
             function = self._functions.get(fields[b"function"])
-            short = _is_short(function)
-            if not short or board.unsent_bytes() > self._flush_bytes:
-                self._link.flush()
             now = clock_ns()
+            unsent = board.unsent_bytes()
+            if unsent and (unsent > self._flush_bytes or self._held_too_long(function, now)):
+                self._link.flush()
+                now = clock_ns()
             if now > words[FRESH_UNTIL] or words[LEAVING]:
                 now = self._wait_to_start()
                 if not now:
@@ -227,6 +233,7 @@ class Processor:
                 continue
             output.begin(fields[b"task"])
             client.current = (fields[b"task"].decode(), int(fields[b"attempt"]))
+            short = _is_short(function)
             measured = not short or b"options" in fields
             captures = False
             if measured:
@@ -256,6 +263,11 @@ class Processor:
         self._count = max(
             1, min(MOST_TASKS, self._count * GROWTH, int(PREFETCH_NS / (self._duration.mean_ns or PREFETCH_NS)))
         )
+
+    def _held_too_long(self, function: Function | None, now: int) -> bool:
+        """Whether what has finished would wait too long behind this one."""
+        mean_ns = function.duration.mean_ns if function is not None else None
+        return mean_ns is None or now - self._held_since + mean_ns > HOLD_NS
 
     def _wait_to_start(self) -> int:
         """Another may have the slot for now, or the lease may have ended: what we hold may run elsewhere.
@@ -315,6 +327,8 @@ class Processor:
 
     def _finish(self, fields: dict[bytes, bytes], outcome: Outcome, duration: int, cpu: int) -> None:
         """Put the outcome into the board."""
+        if not self.board.unsent_bytes():
+            self._held_since = clock_ns()
         self.board.finish(self._payloads.row(fields, outcome, duration, cpu, self._peak))
 
     # --- a task on the stack ------------------------------------------------------------------------------

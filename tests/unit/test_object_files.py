@@ -1,0 +1,68 @@
+"""Files of large objects: fetched once, never more bytes than allowed, and not all looked at for each new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gristmill.protocol.buffers import Named
+from gristmill_worker import files
+from gristmill_worker.files import ObjectFiles
+
+if TYPE_CHECKING:
+    import pytest
+
+MOST = 64 << 10
+SIZE = 100
+
+
+class Source:
+    """Stands for Redis."""
+
+    def __init__(self) -> None:
+        self.fetched: list[str] = []
+
+    def read_into(self, name: str, target: memoryview) -> None:
+        self.fetched.append(name)
+        target[:] = name.encode().ljust(len(target))
+
+
+def total(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def test_an_object_is_fetched_once_while_its_file_is_there(tmp_path: Path) -> None:
+    source = Source()
+    here = ObjectFiles(tmp_path / "objects", MOST, source)
+    other = ObjectFiles(tmp_path / "objects", MOST, source)
+
+    assert bytes(here.view(Named("a-1", 5))) == bytes(other.view(Named("a-1", 5))) == b"a-1  "
+    assert source.fetched == ["a-1"]
+
+
+def test_files_never_take_more_than_allowed_and_are_seldom_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    look = files._files
+
+    def counted(folder: Path) -> list[tuple[Path, float, int]]:
+        looks.append(folder)
+        return look(folder)
+
+    monkeypatch.setattr(files, "_files", counted)
+    folder = tmp_path / "objects"
+    here, other = (ObjectFiles(folder, MOST, Source()) for _ in range(2))
+    for number in range(1000):
+        (here if number % 3 else other).view(Named(f"o{number}-1", SIZE))
+        assert total(folder) <= MOST
+
+    assert total(folder) > MOST / 2
+    assert len(looks) < 250, "of a thousand objects"
+
+
+def test_an_object_larger_than_all_room_is_read_without_a_file(tmp_path: Path) -> None:
+    here = ObjectFiles(tmp_path / "objects", MOST, Source())
+
+    assert len(here.view(Named("a-1", MOST + 1))) == MOST + 1
+    assert total(tmp_path / "objects") == 0
