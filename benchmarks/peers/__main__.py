@@ -45,7 +45,7 @@ NAMES = (
     "rq",
 )
 """In the order of the table."""
-WORKLOADS = ("bulk", "loop", "latency", "spin", "payload")
+WORKLOADS = ("bulk", "loop", "latency", "spin", "payload", "layers", "tree")
 COLUMNS = {
     "bulk_tasks_per_s": "tasks/s, bulk call",
     "loop_tasks_per_s": "tasks/s, submit loop",
@@ -53,6 +53,8 @@ COLUMNS = {
     "p99_ms": "p99, ms",
     "spin_percent": "1 ms tasks, % of ideal",
     "payload_s": "200 x 1 MB in and out, s",
+    "layers_s": "graph 10 x 100, s",
+    "tree_s": "tree of 1,024 leaves, s",
     "start_s": "start, s",
 }
 
@@ -107,9 +109,9 @@ def measure(name: str, python: str, workload: str) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A figure for people."""
+    """A figure for people; what failed is named below the table."""
     if value is None:
-        return "error"
+        return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -142,12 +144,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help="which of them, with commas (all)")
+    parser.add_argument("--fresh", action="store_true", help="forget what was measured before of other systems")
     parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
     chosen = parser.parse_args()
     CACHE.mkdir(parents=True, exist_ok=True)
-    results: dict[str, dict[str, Any]] = {}
+    kept = CACHE / "results.json"
+    results: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() and not chosen.fresh else {}
     for name in chosen.names or NAMES:
-        found = results[name] = {"errors": {}}
+        found = results.setdefault(name, {"errors": {}})
         try:
             python = python_of(name, tuple(facts_of(name)["requires"]))
         except subprocess.CalledProcessError as error:
@@ -156,10 +160,12 @@ def main() -> int:
         for workload in chosen.workloads.split(","):
             answer = measure(name, python, workload)
             print(f"{name} {workload}: {answer}", flush=True)
+            found["errors"].pop(workload, None)
             if "error" in answer:
                 found["errors"][workload] = answer["error"]
             found |= {**answer, "start_s": found.get("start_s", answer.get("start_s"))}
-    (CACHE / "results.json").write_text(json.dumps(results, indent=2))
+    results = {name: results[name] for name in NAMES if name in results}
+    kept.write_text(json.dumps(results, indent=2))
     text = table(results)
     print(text)
     if chosen.write:

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from system import WORKERS, System
+from tasks import add
 
 BULK = LOOP = 10_000
 ROUNDS = 500
 SPINS = 5_000
 PAYLOADS, PAYLOAD_BYTES = 200, 1_000_000
+WIDTH, DEPTH, LEAVES = 10, 100, 1024
 REPETITIONS = 5
 PATIENCE_SECONDS = 30.0
 """A workload that has taken so long is not repeated."""
@@ -78,7 +80,32 @@ def payload(system: System) -> dict[str, float]:
     return {"payload_s": repeated(lambda: timed(lambda: system.loop("echo", data), data))}
 
 
-WORKLOADS = {function.__name__: function for function in (bulk, loop, latency, spin, payload)}
+def layers(system: System) -> dict[str, float]:
+    """A graph 10 wide and 100 deep; each node needs three of the layer before."""
+    graph: dict[str, Any] = {f"0-{column}": (add, column) for column in range(WIDTH)}
+    row = list(range(WIDTH))
+    for layer in range(1, DEPTH):
+        row = [row[at] + row[(at + 1) % WIDTH] + row[(at + 2) % WIDTH] for at in range(WIDTH)]
+        for column in range(WIDTH):
+            graph[f"{layer}-{column}"] = (add, *(f"{layer - 1}-{(column + step) % WIDTH}" for step in range(3)))
+    keys = [f"{DEPTH - 1}-{column}" for column in range(WIDTH)]
+    return {"layers_s": repeated(lambda: timed(lambda: system.graph(graph, keys), row))}
+
+
+def tree(system: System) -> dict[str, float]:
+    """1,024 leaves, added up in pairs."""
+    graph: dict[str, Any] = {f"0-{number}": (add, number) for number in range(LEAVES)}
+    level, width = 0, LEAVES
+    while width > 1:
+        level, width = level + 1, width // 2
+        for number in range(width):
+            graph[f"{level}-{number}"] = (add, f"{level - 1}-{2 * number}", f"{level - 1}-{2 * number + 1}")
+    expected = [sum(range(LEAVES))]
+    return {"tree_s": repeated(lambda: timed(lambda: system.graph(graph, [f"{level}-0"]), expected))}
+
+
+WORKLOADS = {function.__name__: function for function in (bulk, loop, latency, spin, payload, layers, tree)}
+GRAPHS = ("layers", "tree")
 
 
 def main(name: str, workload: str) -> None:
@@ -92,7 +119,9 @@ def main(name: str, workload: str) -> None:
         for number in range(20):
             system.results([system.submit("noop", number)])
         system.bulk("noop", list(range(200)))
-        print(json.dumps(found | WORKLOADS[workload](system)), flush=True)
+        if workload not in GRAPHS or system.has_graphs:
+            found |= WORKLOADS[workload](system)
+        print(json.dumps(found), flush=True)
     finally:
         system.stop()
 

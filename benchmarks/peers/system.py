@@ -28,6 +28,8 @@ class System:
     """What was set beyond its defaults, and why: for readers of the table."""
     bulk_call = ""
     """Its call for many tasks at once, as people write it."""
+    has_graphs = False
+    """Whether values go from task to task without passing through the program."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -51,6 +53,10 @@ class System:
     def loop(self, name: str, arguments: list[Any]) -> list[Any]:
         """Many tasks, submitted one by one, then gathered."""
         return self.results([self.submit(name, argument) for argument in arguments])
+
+    def graph(self, graph: dict[str, tuple[Any, ...]], keys: list[str]) -> list[Any]:
+        """The values of some nodes; a node is (function, argument...), in which a text names another node."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let go of the client."""

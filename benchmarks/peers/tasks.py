@@ -23,4 +23,9 @@ def echo(data: bytes) -> bytes:
     return data
 
 
-ALL = {function.__name__: function for function in (noop, spin, echo)}
+def add(*numbers: int) -> int:
+    """A node of a graph."""
+    return sum(numbers)
+
+
+ALL = {function.__name__: function for function in (noop, spin, echo, add)}

@@ -12,6 +12,7 @@ from tasks import ALL
 class Dask(System):
     requires = ("dask[distributed]==2026.8.0",)
     settings = "one thread a worker, no dashboard, pure=False; nothing is kept on disk"
+    has_graphs = True
     bulk_call = "client.gather(client.map(f, items))"
 
     def start(self) -> None:
@@ -38,6 +39,9 @@ class Dask(System):
 
     def bulk(self, name: str, arguments: list[Any]) -> list[Any]:
         return list(self._client.gather(self._client.map(ALL[name], arguments, pure=False)))
+
+    def graph(self, graph: dict[str, tuple[Any, ...]], keys: list[str]) -> list[Any]:
+        return list(self._client.get(graph, keys))
 
     def close(self) -> None:
         self._client.close(timeout=2)

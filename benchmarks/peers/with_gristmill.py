@@ -10,6 +10,7 @@ from tasks import ALL
 
 class Gristmill(System):
     settings = "append-only file, everysec"
+    has_graphs = True
     bulk_call = "client.map(f, items)"
 
     def start(self) -> None:
@@ -26,6 +27,9 @@ class Gristmill(System):
 
     def bulk(self, name: str, arguments: list[Any]) -> list[Any]:
         return self._client.map(ALL[name], arguments)
+
+    def graph(self, graph: dict[str, tuple[Any, ...]], keys: list[str]) -> list[Any]:
+        return list(self._client.dask_get(graph, keys))
 
     def close(self) -> None:
         self._client.disconnect()

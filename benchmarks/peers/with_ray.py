@@ -12,6 +12,7 @@ from tasks import ALL
 class Ray(System):
     requires = ("ray==2.60.0",)
     settings = "no dashboard, 2 GiB object store; nothing is kept on disk"
+    has_graphs = True
     bulk_call = "ray.get([f.remote(i) for i in items])"
 
     def start(self) -> None:
@@ -30,6 +31,12 @@ class Ray(System):
 
     def results(self, handles: list[Any]) -> list[Any]:
         return list(self._ray.get(handles, timeout=300))
+
+    def graph(self, graph: dict[str, tuple[Any, ...]], keys: list[str]) -> list[Any]:
+        made: dict[str, Any] = {}
+        for key, (function, *needs) in graph.items():
+            made[key] = self._functions[function.__name__].remote(*(made.get(need, need) for need in needs))
+        return self.results([made[key] for key in keys])
 
     def close(self) -> None:
         self._ray.shutdown()
