@@ -24,6 +24,14 @@ def words(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_every_page_says_of_when_its_figures_are(page: FlaskClient, seeding: Seeding, name: str) -> None:
+    seeding.worker(WORKER)
+    seeding.scheduler("s1")
+
+    assert abs(page.get(f"/api/v1/{name}").get_json()["now"] - seeding.now()) < 60_000
+
+
 def test_processors_are_shown_per_worker(page: FlaskClient, seeding: Seeding) -> None:
     busy = {"processor": "p1", "pid": 41, "task": "c.0000009", "function": "shop.price", "running_ms": 95_000}
     idle = {"processor": "p2", "pid": 42, "ready": False, "waiting": True, "tasks_done": 1234}

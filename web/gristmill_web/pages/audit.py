@@ -19,6 +19,7 @@ def show(request: Request) -> Shown:
         values={"orders": orders, "known": look.value is not None},
         plain={"orders": [asdict(order) for order in orders]},
         query=query,
+        now=request.history.clock,
         problem=look.problem,
     )
 

@@ -45,6 +45,7 @@ def show(request: Request) -> Shown:
             "clients": [asdict(client) for client in part.rows],
         },
         query=query,
+        now=request.history.clock,
         problem=look.problem,
     )
 

@@ -37,6 +37,7 @@ def show(request: Request) -> Shown:
             "objects": [asdict(row) for row in part.rows],
         },
         query=query,
+        now=request.history.clock,
         problem=look.problem,
     )
 
