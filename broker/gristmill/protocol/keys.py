@@ -180,7 +180,7 @@ class Keys:
         return f"{self.prefix}scheduler:{scheduler}"
 
     def lease(self, duty: str) -> str:
-        """string with a lifetime: the replica that runs a periodic duty; it only saves work."""
+        """string with a lifetime: the replica that runs the shared duties (`duties`); it only saves work."""
         return f"{self.prefix}lease:{duty}"
 
     def clock(self) -> str:

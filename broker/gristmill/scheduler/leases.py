@@ -1,7 +1,7 @@
-"""Leases: who is alive, and which replica runs a shared duty.
+"""Leases: who is alive, and which replica runs the shared duties.
 
 Worker and client leases are compared with the observed clock (`sweep.lua`), which advances only while schedulers
-sweep. The lease of a duty only saves work: every duty is safe when two replicas run it.
+sweep. The lease of the duties only saves work: every duty is safe when two replicas run it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ CONSUMER_IDLE_MS = 20_000
 CONSUMER_PERIOD_SECONDS = 5.0
 
 
-def take_lease(replica: Replica, duty: Duty) -> bool:
-    """Whether this replica may run the duty now: it holds the lease, or nobody did."""
-    key = replica.keys.lease(duty.name)
-    lifetime_ms = int(duty.period_seconds * 1500)
+def take_lease(replica: Replica) -> bool:
+    """Whether this replica runs the shared duties now: it holds their lease, or nobody did.
+
+    One lease for all of them: an idle installation would spend most of its time on such questions otherwise.
+    """
+    key, lifetime_ms = replica.keys.lease("duties"), int(replica.settings.sweep_seconds * 1500)
     try:
         taken = replica.connection.request("SET", key, replica.id, "NX", "PX", lifetime_ms)
     except ReplyError as error:

@@ -298,12 +298,13 @@ class Loop:
 
     def _run_duties(self) -> None:
         now = time.monotonic()
+        mine = any(duty.shared and due <= now for due, duty in self._duties) and leases.take_lease(self.replica)
         for index, (due, duty) in enumerate(self._duties):
             if due > now:
                 continue
             self.replica.lag_seconds = max(0.0, now - due) if due else 0.0
             try:
-                if not duty.shared or leases.take_lease(self.replica, duty):
+                if mine or not duty.shared:
                     duty.run(self.replica)
                 self._put_off.pop(duty.name, None)
             except ReplyError as error:

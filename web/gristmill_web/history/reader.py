@@ -22,8 +22,8 @@ from gristmill_web.history.index import Bounds, Ended, Index
 
 logger = logging.getLogger(__name__)
 
-PAUSE_SECONDS = 0.4
-"""Between two questions, when nothing is left to read."""
+PAUSE_SECONDS, IDLE_PAUSE_SECONDS = 0.4, 2.0
+"""Between two questions, when nothing is left to read; the second while nobody looks at us."""
 SHARE = 0.05
 """Of a core, that reading may take while it is behind; the first reading may take all."""
 ENTRIES = 200
@@ -64,6 +64,7 @@ class History:
         self._after = self._failures_after = "0"
         self._caught_up = threading.Event()
         self._stopping = threading.Event()
+        self._woken = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._looked_at = float("-inf")
@@ -82,6 +83,7 @@ class History:
     def stop(self) -> None:
         """End the reader; what it has read stays."""
         self._stopping.set()
+        self._woken.set()
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
@@ -94,7 +96,9 @@ class History:
 
     def look(self) -> History:
         """Said by everyone who looks: the reader runs, and what there was at its start has been read."""
-        self._looked_at = time.monotonic()
+        before, self._looked_at = self._looked_at, time.monotonic()
+        if self._looked_at - before > LOOKED_SECONDS:
+            self._woken.set()
         self.start()
         self._caught_up.wait(FIRST_READ_SECONDS)
         return self
@@ -131,7 +135,9 @@ class History:
                 continue
             if not more:
                 self._caught_up.set()
-                self._stopping.wait(PAUSE_SECONDS)
+                self._woken.wait(PAUSE_SECONDS if self._is_looked_at() else IDLE_PAUSE_SECONDS)
+                if not self._stopping.is_set():
+                    self._woken.clear()
             elif self._caught_up.is_set():
                 self._stopping.wait((time.thread_time() - began[1]) / SHARE - (time.monotonic() - began[0]))
 
@@ -140,7 +146,7 @@ class History:
         happened = self.snapshot.happened(self._after, self._failures_after, most=ENTRIES)
         self._take(happened)
         now = time.monotonic()
-        pause = FLEET_SECONDS if now - self._looked_at < LOOKED_SECONDS else FLEET_IDLE_SECONDS
+        pause = FLEET_SECONDS if self._is_looked_at() else FLEET_IDLE_SECONDS
         if now - self._fleet_at >= pause:
             self._fleet_at = now
             fleet = self._look_at_fleet()
@@ -149,6 +155,9 @@ class History:
         self._check_unsure()
         self.now, self._read_at, self._reads, self.problem = happened.now, time.monotonic(), True, ""
         return happened.more
+
+    def _is_looked_at(self) -> bool:
+        return time.monotonic() - self._looked_at < LOOKED_SECONDS
 
     def _take(self, happened: Happened) -> None:
         index = self.index
