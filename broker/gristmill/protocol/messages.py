@@ -22,7 +22,7 @@ from gristmill.protocol.kinds import PRIORITY_LIMIT, VERSION, Request
 class Message(BaseModel):
     """What all bodies share."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     version: int = VERSION
 
 
@@ -32,7 +32,7 @@ class Message(BaseModel):
 class ObjectPayload(BaseModel):
     """Bytes that lie in Redis as an object."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     object: str
     size: int
 
@@ -40,7 +40,7 @@ class ObjectPayload(BaseModel):
 class ErrorPayload(BaseModel):
     """An error without an exception object: a class of `errors.TASK_ERRORS` and its text."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     error: str
     message: str
 
@@ -56,7 +56,7 @@ without unpickling anything.
 class Failure(BaseModel):
     """The bytes of a failed outcome."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     type: str
     """Qualified name of the exception's class, such as `builtins.ValueError`."""
     message: str
@@ -91,7 +91,7 @@ class ClientMessage(Message):
 class TaskOptions(BaseModel):
     """What may differ from task to task. Absent means the default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     lane: str = ""
     """Capability names in order, joined by commas, the Python tag included; by default that of the batch."""
     priority: int = Field(default=0, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)
@@ -287,7 +287,7 @@ class WorkerMessage(Message):
 class ProcessorFigures(BaseModel):
     """One processor as its agent sees it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     processor: str
     pid: int
     ready: bool
@@ -340,7 +340,7 @@ class OutcomesMessage(Message):
 class Confirm(BaseModel):
     """The answer to one request of the control stream."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     task: str
     attempt: int
     request: int
