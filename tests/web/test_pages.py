@@ -66,10 +66,17 @@ def test_machines_add_up_their_workers(page: FlaskClient, seeding: Seeding) -> N
 def test_clients_say_how_much_is_theirs(page: FlaskClient, seeding: Seeding) -> None:
     seeding.client("Client0001", tasks=3)
     seeding.client("Client0002")
+    seeding.database.run("HSET", seeding.keys.client("Client0001"), "last", 9)  # numbers begin with 0
+    seeding.changes(("Client0001.0000004", "inactive", 0, "", "f"))
+    seeding.changes(
+        ("Client0001.0000004", "running", 1, WORKER, "f"), ("Client0001.0000004", "failed", 1, WORKER, "f", 1)
+    )
 
     body = page.get("/api/v1/clients?sort=tasks&order=down").get_json()
 
     assert [(row["client"], row["unfinished"]) for row in body["clients"]] == [("Client0001", 3), ("Client0002", 0)]
+    first = body["clients"][0]
+    assert (first["submitted"], first["finished"], first["failed"]) == (10, 7, 1)
     assert [(row["cpu_percent"], row["rss_bytes"]) for row in body["clients"]] == [(None, None)] * 2, "no beat so far"
     assert "Client0002" in page.get("/clients").text
 

@@ -302,7 +302,7 @@ def _client(client: str, record: dict[str, Any], unfinished: int) -> Client:
         registered=number(record.get("registered")),
         seen=number(record.get("seen")),
         unfinished=unfinished,
-        submitted=number(record.get("last")),
+        submitted=number(record["last"]) + 1 if record.get("last") else 0,
         parent=short(record.get("parent")),
         cpu_percent=decimal(record["cpu_percent"]) if has_beaten else None,
         rss_bytes=number(record.get("rss_bytes")) if has_beaten else None,

@@ -176,7 +176,7 @@ class Client:
     seen: int
     unfinished: int
     submitted: int
-    """The number of its last task."""
+    """How many tasks, and groups of items of its maps, it has had so far."""
     parent: str
     """The task inside which it was made; empty for a program's own."""
     cpu_percent: float | None

@@ -209,3 +209,12 @@ def totals(index: Index, behind: int) -> Totals:
     """How much history there is."""
     (tasks,), (changes,) = index.select("SELECT count(*) FROM tasks UNION ALL SELECT count(*) FROM changes")
     return Totals(tasks, changes, index.first_at, behind)
+
+
+def failures_by_client(index: Index) -> dict[str, int]:
+    """How many tasks of each client the history knows as failed; clients without any are left out."""
+    found = index.select(
+        "SELECT client, count(*) FROM tasks WHERE state IN ('failed', 'failed_worker_died') AND state <> 'success' "
+        "GROUP BY client"
+    )
+    return dict(found)
