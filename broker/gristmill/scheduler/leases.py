@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gristmill.protocol.keys import GROUP_SCHEDULERS, REQUEST_STREAMS
 from gristmill.scheduler.controller import Controller, Duty, Replica
-from gristmill.scheduler.refusals import is_refusal
+from gristmill.scheduler.refusals import is_full, is_refusal
 from gristmill.store.connection import ReplyError
 
 CONSUMER_IDLE_MS = 20_000
@@ -23,16 +23,15 @@ def take_lease(replica: Replica) -> bool:
     key, lifetime_ms = replica.keys.lease("duties"), int(replica.settings.sweep_seconds * 1500)
     try:
         taken = replica.connection.request("SET", key, replica.id, "NX", "PX", lifetime_ms)
+        if taken is not None:
+            return True
+        if replica.connection.request("GET", key) != replica.id.encode():
+            return False
+        replica.connection.request("PEXPIRE", key, lifetime_ms)
     except ReplyError as error:
-        if error.code != "OOM":
+        if is_refusal(error) and not is_full(error):
             raise
-        return True  # a full Redis grants no leases; a duty is safe when several run it
-    if taken is not None:
-        return True
-    holder = replica.connection.request("GET", key)
-    if holder != replica.id.encode():
-        return False
-    replica.connection.request("PEXPIRE", key, lifetime_ms)
+        # A full Redis grants no leases, and of a key of another type nobody is the holder.
     return True
 
 
