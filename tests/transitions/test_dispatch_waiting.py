@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.driver import LANE, Driver, numbers
+from support.driver import CALL, LANE, Driver, numbers
 
 
 def test_what_waits_although_there_is_room_is_handed_out(driver: Driver) -> None:
@@ -50,3 +50,18 @@ def test_what_comes_back_goes_to_all_who_are_idle(driver: Driver) -> None:
     lost.lose()
 
     assert [len(worker.queue()) for worker in workers] == [1] * 40
+
+
+def test_a_task_that_comes_again_does_not_set_its_lane_back(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit([1, 0, CALL, {"retries": 1}], 2, 3, 4)
+    worker.read(2)
+    worker.succeed(client.task(2))
+    reached = driver.database.hash(driver.keys.lanes())[LANE]
+    assert float(reached) > 0
+
+    worker.retry(client.task(1))
+    worker.read(2)
+
+    assert driver.record(client.task(1))["attempt"] == "2"
+    assert driver.database.hash(driver.keys.lanes())[LANE] == reached

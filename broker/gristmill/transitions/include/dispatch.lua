@@ -4,7 +4,7 @@ local DISPATCH_LIMIT = 200
 -- How far a lane has come: a client that has fallen behind starts from there (see submit).
 local function note_reached(lane, order)
   local reached = tonumber(redis.call('HGET', key_lanes(), lane) or '0')
-  if order and order > reached then redis.call('HSET', key_lanes(), lane, order) end
+  if order > reached then redis.call('HSET', key_lanes(), lane, order) end
 end
 -- Spreads what waits in a lane over the workers that have room; free processors come before queues.
 local function dispatch_lane(lane)
