@@ -221,9 +221,10 @@ class Processor:
             function = self._functions.get(fields[b"function"])
             now = clock_ns()
             unsent = board.unsent_bytes()
-            if unsent and (unsent > self._flush_bytes or self._held_too_long(function, now)):
+            mean_ns = function.duration.mean_ns if function is not None else None
+            if unsent and (unsent > self._flush_bytes or mean_ns is None or now - self._held_since + mean_ns > HOLD_NS):
                 self._link.flush()
-                now = clock_ns()
+                unsent, now = 0, clock_ns()
             if now > words[FRESH_UNTIL] or words[LEAVING]:
                 now = self._wait_to_start()
                 if not now:
@@ -233,7 +234,7 @@ class Processor:
                 continue
             output.begin(fields[b"task"])
             client.current = (fields[b"task"].decode(), int(fields[b"attempt"]))
-            short = _is_short(function)
+            short = mean_ns is not None and mean_ns <= SHORT_NS
             measured = not short or b"options" in fields
             captures = False
             if measured:
@@ -258,16 +259,13 @@ class Processor:
                 board.stop()
                 continue
             self._note_duration(fields[b"function"], duration)
-            self._finish(fields, outcome, duration, cpu)
+            if not unsent:
+                self._held_since = now + duration
+            board.finish(self._payloads.row(fields, outcome, duration, cpu, self._peak))
         self._flush_bytes = FLUSH_BYTES
         self._count = max(
             1, min(MOST_TASKS, self._count * GROWTH, int(PREFETCH_NS / (self._duration.mean_ns or PREFETCH_NS)))
         )
-
-    def _held_too_long(self, function: Function | None, now: int) -> bool:
-        """Whether what has finished would wait too long behind this one."""
-        mean_ns = function.duration.mean_ns if function is not None else None
-        return mean_ns is None or now - self._held_since + mean_ns > HOLD_NS
 
     def _wait_to_start(self) -> int:
         """Another may have the slot for now, or the lease may have ended: what we hold may run elsewhere.
@@ -324,12 +322,6 @@ class Processor:
             return False
         self._memory.begin()
         return True
-
-    def _finish(self, fields: dict[bytes, bytes], outcome: Outcome, duration: int, cpu: int) -> None:
-        """Put the outcome into the board."""
-        if not self.board.unsent_bytes():
-            self._held_since = clock_ns()
-        self.board.finish(self._payloads.row(fields, outcome, duration, cpu, self._peak))
 
     # --- a task on the stack ------------------------------------------------------------------------------
 
