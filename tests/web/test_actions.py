@@ -139,7 +139,7 @@ def test_what_is_not_there_is_not_acted_upon(acting: FlaskClient, database: Data
     assert sent(database, keys) == []
 
 
-def test_orders_reach_a_real_cluster(make_app: Any, start_cluster: Any, server: RedisServer, namespace: str) -> None:
+def test_orders_reach_a_real_cluster(start_cluster: Any, make_app: Any, server: RedisServer, namespace: str) -> None:
     cluster = start_cluster(workers=1, worker_options={"concurrency": 1})
     page = make_app(actions=True).test_client()
 
