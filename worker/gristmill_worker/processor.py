@@ -1,7 +1,7 @@
 """A processor: reads tasks straight from Redis, runs one after the other, sends what came out.
 
 The agent starts it (`python -m gristmill_worker.processor`), watches it through the board, and ends it. It prefetches
-about five milliseconds of work; outcomes go to Redis with the next read, or before anything starts that may be long.
+20 ms of work; outcomes go to Redis with the next read, or before what starts next would keep them waiting for longer.
 """
 
 from __future__ import annotations
