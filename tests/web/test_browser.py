@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -80,12 +81,18 @@ def busy(seeding: Seeding, database: Database, keys: Keys, site: PageProgram) ->
         ("objects", "total", 2),
         ("graphs", "total", 1),
     ):
-        wait_until(lambda page=page, part=part, rows=rows: _json(site, page)[part] == rows, f"{page} are shown", 40)  # type: ignore[misc]
+        wait_until(lambda page=page, part=part, rows=rows: _json(site, page).get(part) == rows, f"{page} are shown", 40)  # type: ignore[misc]
     return seeding
 
 
 def _json(site: PageProgram, page: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{site.address}/api/v1/{page}", timeout=30) as answer:
+    try:
+        answer = urllib.request.urlopen(f"{site.address}/api/v1/{page}", timeout=30)
+    except urllib.error.HTTPError as error:
+        if error.code != 503:  # which says that it has not read everything yet
+            raise
+        answer = error
+    with answer:
         found: dict[str, Any] = json.load(answer)
     return found
 
