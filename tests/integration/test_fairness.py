@@ -43,9 +43,9 @@ def test_a_worker_that_joins_takes_over_what_has_not_started(start_cluster: Star
         client.map(abs, range(2000))  # short ones: the queue of the worker grows
         gate = tmp_path / "gate"
         blocker = client.submit(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
+        wait_until((tmp_path / "started").exists, "the only worker is busy")
         others = [client.submit(tasks.pid) for _ in range(20)]
         client.flush()
-        wait_until((tmp_path / "started").exists, "the only worker is busy")
         cluster.add_worker()
 
         elsewhere = client.gather(others, timeout=30)

@@ -194,7 +194,9 @@ class TestStopping:
 
             assert future.cancel(timeout=PATIENCE)
             assert client.submit(os.getpid).result(PATIENCE) == processor.pid
-            assert tasks.started_lines(log) == ["waits-3", "waits-2", "waits-1", "child"]
+            started = tasks.started_lines(log)
+            assert started[:4] == ["waits-3", "waits-2", "waits-1", "child"]
+            assert len(started) < 10, "one may be claimed once more at that moment, but not again and again"
 
     def test_the_time_limit_of_a_waiting_parent_counts_while_its_child_runs_on_it(
         self, start_cluster: Starter, tmp_path: Path

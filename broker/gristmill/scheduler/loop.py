@@ -56,6 +56,8 @@ INTAKE_BYTES = 4 << 20
 """After so many bytes of tasks this replica looks at Redis's memory at once: a client brings 40 MB a second."""
 LEAST_ROW_BYTES = 8
 """Fewer than a task has in its batch."""
+DUTY_PATIENCE_SECONDS = 0.1
+"""While there are requests, duties wait so long at most."""
 STABLE_SECONDS = 1.0
 """A Redis that has been used for so long is back."""
 
@@ -246,7 +248,8 @@ class Loop:
             self._read_pending = pending and self._reader.note_pending(reply)
         if self.replica.bytes_taken > INTAKE_BYTES:
             information.watch_intake(self.replica)
-        if time.monotonic() >= self._next_duty:
+        # What was just read would wait for all duties, and what other replicas read meanwhile overtake it.
+        if time.monotonic() >= self._next_duty + (DUTY_PATIENCE_SECONDS if self._todo else 0.0):
             self._run_duties()
 
     def _add(self, entries: list[Entry]) -> int:
