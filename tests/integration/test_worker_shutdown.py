@@ -140,7 +140,7 @@ class TestStoppingAtOnce:
         assert worker.exit_code() == 0
         assert time.monotonic() - began < 2.5
         assert hand.left()
-        assert [row.task for row in hand.rows()] == [finished]
+        assert {row.task for row in hand.rows()} == {finished}  # perhaps twice: the answer may not have come
         assert task not in hand.returned()
 
     def test_a_worker_that_nobody_has_registered_just_ends(
