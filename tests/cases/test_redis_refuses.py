@@ -336,7 +336,8 @@ def test_h38_connections_are_few_and_too_low_a_limit_is_waited_out(
         assert len(names(own_database)) <= len(before) + 1
 
         own_database.run("CONFIG", "SET", "maxclients", len(before) - 2)
-        with pytest.raises(ConnectionLostError, match="max number of clients"):
+        # What Redis says is lost when it closes the connection while the client still writes.
+        with pytest.raises(ConnectionLostError, match=r"max number of clients|Broken pipe|reset by peer"):
             Client(cluster, connect_timeout=1)
         own_database.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         future = client.submit(abs, -2)
