@@ -116,7 +116,9 @@ class TestCancel:
         processor.resume()
 
         answer = hand.answer(request)
-        hand.outcomes(given[:5] + given[6:])
+        others = set(given[:5] + given[6:])
+        # On a busy machine the first may take long, and what waits behind it is given back.
+        wait_until(lambda: others <= {row.task for row in hand.rows()} | set(hand.returned()), "the others have ended")
 
         ran = given[5] in {row.task for row in hand.rows()}
         assert answer == ("failed" if ran else "canceled")
