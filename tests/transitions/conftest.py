@@ -8,7 +8,7 @@ import pytest
 
 from gristmill.protocol.keys import Keys
 from support.database import Database
-from support.driver import Driver
+from support.driver import Driver, PlayedClient, PlayedWorker
 from support.invariants import check_invariants
 
 
@@ -20,3 +20,15 @@ def driver(database: Database, keys: Keys, request: pytest.FixtureRequest) -> It
     driver.settle()
     driver.close()
     check_invariants(database, keys, quiescent=request.node.get_closest_marker("requests_stay") is None)
+
+
+@pytest.fixture
+def client(driver: Driver) -> PlayedClient:
+    """It is registered."""
+    return driver.client()
+
+
+@pytest.fixture
+def worker(driver: Driver) -> PlayedWorker:
+    """It is registered and has one processor."""
+    return driver.worker(1)

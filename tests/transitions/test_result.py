@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from support.driver import (
     CALL,
     FAILURE,
@@ -18,17 +16,6 @@ from support.driver import (
     numbers,
     write_object,
 )
-
-
-@pytest.fixture
-def client(driver: Driver) -> PlayedClient:
-    return driver.client()
-
-
-@pytest.fixture
-def worker(driver: Driver) -> PlayedWorker:
-    return driver.worker(1)
-
 
 # --- ends ---------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from support.driver import (
     CALL,
     FAILURE,
@@ -15,17 +13,6 @@ from support.driver import (
     PlayedClient,
     PlayedWorker,
 )
-
-
-@pytest.fixture
-def client(driver: Driver) -> PlayedClient:
-    return driver.client()
-
-
-@pytest.fixture
-def worker(driver: Driver) -> PlayedWorker:
-    return driver.worker(1)
-
 
 # --- dependents ---------------------------------------------------------------------------------------------
 

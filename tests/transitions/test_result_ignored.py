@@ -16,17 +16,6 @@ from support.driver import (
     PlayedWorker,
 )
 
-
-@pytest.fixture
-def client(driver: Driver) -> PlayedClient:
-    return driver.client()
-
-
-@pytest.fixture
-def worker(driver: Driver) -> PlayedWorker:
-    return driver.worker(1)
-
-
 # --- what changes nothing -----------------------------------------------------------------------------------
 
 
