@@ -95,7 +95,7 @@ class Browser:
         with contextlib.suppress(BrowserError, OSError):
             self.command("Browser.close")
         try:
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, 9)
             self._process.wait()

@@ -88,7 +88,7 @@ class WorkerProcess:
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
-    def exit_code(self, timeout: float = 10.0) -> int:
+    def exit_code(self, timeout: float = 60.0) -> int:
         """Wait for its end."""
         wait_until(lambda: self.process.poll() is not None, f"the worker ends; its log is\n{self.log}", timeout)
         assert self.process.returncode is not None
@@ -205,13 +205,13 @@ class ByHand:
         """Every outcome so far."""
         return [Row(*row) for body in self.said(self.keys.results(), "outcomes") for row in body["outcomes"]]
 
-    def outcome(self, task: str, timeout: float = 10.0) -> Row:
+    def outcome(self, task: str, timeout: float = 60.0) -> Row:
         """Wait for the task's outcome."""
         return wait_until(
             lambda: next((row for row in self.rows() if row.task == task), None), f"{task} has an outcome", timeout
         )
 
-    def outcomes(self, tasks: list[str], timeout: float = 10.0) -> dict[str, Row]:
+    def outcomes(self, tasks: list[str], timeout: float = 60.0) -> dict[str, Row]:
         """Wait until all of them have an outcome."""
         wait_until(lambda: set(tasks) <= {row.task for row in self.rows()}, "all tasks have outcomes", timeout)
         return {row.task: row for row in self.rows()}
@@ -220,7 +220,7 @@ class ByHand:
         """Every task that was given back so far."""
         return [task for body in self.said(self.keys.results(), "returned") for task, _ in body["tasks"]]
 
-    def answer(self, request: int, timeout: float = 10.0) -> str:
+    def answer(self, request: int, timeout: float = 60.0) -> str:
         """Wait for the answer to a request."""
 
         def find() -> str | None:
@@ -235,7 +235,7 @@ class ByHand:
     def beats(self) -> list[dict[str, Any]]:
         return [beat for beat in self.said(self.keys.heartbeats(), "beat") if beat["worker"] == self.worker]
 
-    def wait_ready(self, count: int, timeout: float = 15.0) -> None:
+    def wait_ready(self, count: int, timeout: float = 60.0) -> None:
         """Wait for a beat that says so many processors are ready."""
 
         def ready() -> bool:

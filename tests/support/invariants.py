@@ -414,7 +414,7 @@ def _nothing_waits(picture: Picture) -> Iterator[str]:
             yield f"{waiting} requests wait in {stream[len(picture.keys.prefix) :]}"
 
 
-def wait_for_invariants(database: Database, keys: Keys, timeout: float = 15.0) -> None:
+def wait_for_invariants(database: Database, keys: Keys, timeout: float = 60.0) -> None:
     """Wait until everything has come to rest; fail with what still does not hold. For namespaces where others write:
     a picture taken meanwhile may be torn, a true violation stays.
     """

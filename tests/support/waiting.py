@@ -14,7 +14,7 @@ FIRST_PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.05
 
 
-def wait_until(predicate: Callable[[], Found | None], description: str, timeout: float = 10.0) -> Found:
+def wait_until(predicate: Callable[[], Found | None], description: str, timeout: float = 60.0) -> Found:
     """Return the first true answer of `predicate`, or fail with the sentence of what never came true.
 
     Args:
