@@ -102,10 +102,14 @@ class Database:
 
     def groups(self, stream: str) -> list[str]:
         """Names of the groups; none when the stream does not exist."""
-        if not self.exists(stream):
+        try:
+            rows = self.run("XINFO", "GROUPS", stream)
+        except redis.ResponseError as error:
+            if "no such key" not in str(error):
+                raise
             return []
         names = []
-        for flat in self.run("XINFO", "GROUPS", stream):
+        for flat in rows:
             words = [_text(item) for item in flat]
             names.append(words[words.index("name") + 1])
         return names
