@@ -15,6 +15,7 @@ from gristmill import Client, Future, LocalCluster
 from gristmill.protocol.states import TERMINAL
 from support import tasks
 from support.database import Database
+from support.leases import LONG_LEASE
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
@@ -22,7 +23,7 @@ Starter = Callable[..., LocalCluster]
 
 def test_h42_a_task_may_be_cancelled_straight_after_its_submit(start_cluster: Starter, tmp_path: Path) -> None:
     """Without workers and with two: every future ends, a cancelled one never starts, and nothing is not found."""
-    cluster = start_cluster(workers=0)
+    cluster = start_cluster(workers=0, worker_options=LONG_LEASE)
     chance = random.Random(42)
     log = tmp_path / "log"
     cancelled: list[int] = []
@@ -32,7 +33,7 @@ def test_h42_a_task_may_be_cancelled_straight_after_its_submit(start_cluster: St
             for number in range(first, first + 150):
                 future = client.submit(tasks.note_start, str(log), str(number))
                 time.sleep(chance.choice((0, 0, 0.001, 0.005)))
-                if future.cancel(timeout=30):
+                if future.cancel(timeout=60):
                     cancelled.append(number)
                 else:
                     assert future.result(timeout=0) == str(number)
@@ -56,15 +57,19 @@ def interrupted(started: Counter[str], cancelled: list[int]) -> set[str]:
 
 def test_h43_many_cancels_in_quick_succession_leave_a_healthy_worker(start_cluster: Starter, tmp_path: Path) -> None:
     """Two hundred cancels one after the other, the executing ones first: all end so, and four processors are there."""
-    cluster = start_cluster(workers=1, worker_options={"concurrency": 4, "cancel_grace_seconds": 0.5})
+    cluster = start_cluster(workers=1, worker_options={**LONG_LEASE, "concurrency": 4, "cancel_grace_seconds": 0.5})
     (program,) = cluster.workers
     with Client(cluster) as client:
         futures = [client.submit(tasks.hang_politely, str(tmp_path / f"started-{number}")) for number in range(200)]
-        wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 4, "four tasks execute", timeout=30)
-        executing = {int(path.name.partition("-")[2]) for path in tmp_path.glob("started-*")}
-        for future in sorted(futures, key=lambda future: futures.index(future) not in executing):
+
+        def executing() -> set[int]:
+            return {int(path.name.partition("-")[2]) for path in tmp_path.glob("started-*")}
+
+        wait_until(lambda: len(executing()) == 4, "four tasks execute", timeout=30)
+        first = executing()
+        for future in sorted(futures, key=lambda future: futures.index(future) not in first):
             client.cancel(future, timeout=0)
-        wait_until(lambda: all(future.done() for future in futures), "all are done", timeout=30)
+        wait_until(lambda: all(future.done() for future in futures), "all are done")
 
         assert all(future.cancelled() for future in futures)
         assert client.gather([client.submit(abs, -1) for _ in range(100)], timeout=30) == [1] * 100
@@ -80,7 +85,8 @@ def test_h44_a_task_that_does_not_react_to_its_cancel_is_ended(start_cluster: St
         import os
         from pathlib import Path
 
-        Path(started).write_text(str(os.getpid()))
+        Path(f"{started}.new").write_text(str(os.getpid()))
+        os.replace(f"{started}.new", started)
         sum(itertools.repeat(1, 10**11))  # looks at no signal
 
     def deaf(started: str) -> None:
@@ -97,17 +103,17 @@ def test_h44_a_task_that_does_not_react_to_its_cancel_is_ended(start_cluster: St
         "native": native,
         "deaf": deaf,
     }
-    cluster = start_cluster(workers=1, worker_options={"concurrency": 4, "cancel_grace_seconds": 0.5})
+    cluster = start_cluster(workers=1, worker_options={**LONG_LEASE, "concurrency": 4, "cancel_grace_seconds": 0.5})
     with Client(cluster) as client:
         futures: dict[str, Future] = {
             name: client.submit(function, str(tmp_path / name)) for name, function in functions.items()
         }
         wait_until(lambda: all((tmp_path / name).exists() for name in functions), "all four execute", timeout=30)
         pids = {name: int((tmp_path / name).read_text()) for name in functions}
-        assert client.cancel(futures.values(), timeout=30) == 4
+        killed = [psutil.Process(pids[name]) for name in ("swallow", "native", "deaf")]
+        assert client.cancel(futures.values(), timeout=60) == 4
         assert all(future.cancelled() for future in futures.values())
-        killed = [pids[name] for name in ("swallow", "native", "deaf")]
-        wait_until(lambda: not any(map(psutil.pid_exists, killed)), "the processes that did not react are gone")
+        wait_until(lambda: not any(process.is_running() for process in killed), "those that did not react are gone")
         assert client.map(abs, range(-50, 0), timeout=30) == list(range(50, 0, -1))
         (program,) = cluster.workers
         wait_until(lambda: len(psutil.Process(program.pid).children()) == 4, "it has four processors")
@@ -133,7 +139,7 @@ def test_h45_cancel_and_completion_in_the_same_moment_agree(
         if sent := seconds[1] > 0.0005:
             client.flush()
         time.sleep(seconds[1])
-        answer = future.cancel(timeout=30)
+        answer = future.cancel(timeout=60)
         assert answer == future.cancelled()
         if not answer:
             assert future.result(timeout=0) is None
