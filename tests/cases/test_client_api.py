@@ -92,7 +92,12 @@ def test_h72_the_tasks_of_a_dead_client_are_cancelled_and_detached_ones_finish(
     process.wait()
     process.stdout.close()
     assert len(ids) == 3
-    wait_until(lambda: snapshot.counts().states["canceled"] == 20, "its tasks are cancelled", timeout=60)
+
+    def cancelled() -> int:
+        states = snapshot.counts().states  # not found: it was on its way to a processor
+        return states["canceled"] + states["canceled_not_found"]
+
+    wait_until(lambda: cancelled() == 20, "its tasks are cancelled")
     (tmp_path / "gate").touch()
     with Client(cluster) as client:
         found = [Future.from_id(task, client) for task in ids]  # type: ignore[attr-defined,unused-ignore]
@@ -120,7 +125,7 @@ def test_h06_waiting_unknown_and_expired_are_three_answers(start_cluster: Starte
             error = Future.from_id(done.task_id, other).exception(timeout=30)  # type: ignore[attr-defined,unused-ignore]
             return isinstance(error, TaskExpiredError)
 
-        wait_until(expired, "the outcome has expired", timeout=30)
+        wait_until(expired, "the outcome has expired")
         gate.touch()
         assert pending.result(timeout=30) > 0
 
@@ -170,4 +175,4 @@ def test_h75_a_task_whose_future_was_dropped_runs_all_the_same(client: Client, t
         client.submit(Path.touch, tmp_path / str(number))
     gc.collect()
 
-    wait_until(lambda: len(list(tmp_path.iterdir())) == 100, "all files are there", timeout=30)
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 100, "all files are there")
