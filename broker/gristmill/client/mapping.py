@@ -218,8 +218,8 @@ class Mapped:
         with self._lock:
             done = part.count if part.values is None else len(part.values)
             more, part.counted = done - part.counted, done
-        if more:
-            self._progress.advance(more)
+            if more:  # under the lock: who finds a part counted may show the final state next
+                self._progress.advance(more)
 
     def settle(self, part: Part, timeout: float | None = None) -> None:
         """Wait for a part, and take its outcome apart: once, whoever comes first.
