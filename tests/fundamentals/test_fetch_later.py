@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,12 @@ from gristmill import (
     TaskExpiredError,
     UnknownTaskError,
 )
+from support import tasks
+from support.database import Database
 from support.waiting import wait_until
+
+KEEP_SECONDS = 60
+"""Far longer than a test takes to ask for an outcome."""
 
 
 @pytest.fixture
@@ -36,9 +42,21 @@ def slow(value: str, seconds: float = 0.5) -> str:
     return value
 
 
+def await_watched(cluster: LocalCluster, ids: list[str]) -> None:
+    """How a task ended that is not kept, only those are told who have asked before."""
+    database = Database(cluster.address)
+    try:
+        wait_until(
+            lambda: all("watchers" in database.hash(cluster.keys.task(task)) for task in ids),
+            "the schedulers know that somebody wants to be told",
+        )
+    finally:
+        database.close()
+
+
 def test_the_outcome_is_had_by_id_after_the_client_has_left(cluster: LocalCluster, client: Client) -> None:
     with Client(cluster) as first:
-        detached = first.options(keep=5)
+        detached = first.options(keep=KEEP_SECONDS)
         ids = [
             detached.submit(slow, "value").task_id,
             detached.submit(lambda: 1 // 0).task_id,
@@ -57,29 +75,37 @@ def test_the_outcome_is_had_by_id_after_the_client_has_left(cluster: LocalCluste
     assert value.worker
 
 
-def test_the_client_itself_gets_it_as_ever_and_by_id(client: Client) -> None:
-    future = client.options(keep=5).submit(slow, "value")
+def test_the_client_itself_gets_it_as_ever_and_by_id(client: Client, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    future = client.options(keep=KEEP_SECONDS).submit(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
 
     assert Future.from_id(future.task_id, client) is future
-    assert future.result() == "value"
-    assert Future.from_id(future.task_id, client).result() == "value"
+    gate.touch()
+    value = future.result()
+    assert isinstance(value, int)
+    assert Future.from_id(future.task_id, client).result() == value
 
 
-def test_waiting_unknown_and_expired_are_three_answers(client: Client, other: Client) -> None:
-    waiting = client.submit(slow, "value", 3)
+def test_waiting_unknown_and_expired_are_three_answers(
+    cluster: LocalCluster, client: Client, other: Client, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    waiting = client.submit(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
     kept = client.options(keep=0.2).submit(pow, 2, 3)
     assert kept.result() == 8
     future = Future.from_id(waiting.task_id, other)
     wait_until(
-        lambda: isinstance(Future.from_id(kept.task_id, other).exception(10), TaskExpiredError), "the outcome expires"
+        lambda: isinstance(Future.from_id(kept.task_id, other).exception(60), TaskExpiredError), "the outcome expires"
     )
 
     with pytest.raises(UnknownTaskError, match="nobody knows it"):
-        Future.from_id("AbCdEfGhIj.0000001", other).result(10)
+        Future.from_id("AbCdEfGhIj.0000001", other).result(60)
+    await_watched(cluster, [waiting.task_id])
     assert not future.done()
     with pytest.raises(concurrent.futures.TimeoutError):
         future.result(0)
-    assert future.result() == "value"
+    gate.touch()
+    assert future.result() == waiting.result() > 0
 
 
 @pytest.mark.parametrize("bad", ["", "no id", "abc", "abc.12", 5, None])
@@ -89,7 +115,7 @@ def test_what_is_no_id_is_refused(client: Client, bad: object) -> None:
 
 
 def test_it_can_be_cancelled_by_id(client: Client, other: Client) -> None:
-    future = client.options(keep=5).submit(time.sleep, 60)
+    future = client.options(keep=KEEP_SECONDS).submit(time.sleep, 60)
     again = Future.from_id(future.task_id, other)
 
     assert again.cancel()
@@ -138,19 +164,24 @@ def test_nothing_is_asked_of_a_client_that_has_ended_meanwhile(
 
 
 def test_it_can_be_an_argument(client: Client, other: Client) -> None:
-    future = client.options(keep=5).submit(slow, "value")
+    future = client.options(keep=KEEP_SECONDS).submit(slow, "value")
 
     assert other.submit(len, Future.from_id(future.task_id, other)).result() == 5
 
 
-def test_a_future_of_a_closed_client_says_that_its_task_goes_on(cluster: LocalCluster, client: Client) -> None:
+def test_a_future_of_a_closed_client_says_that_its_task_goes_on(
+    cluster: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
     with Client(cluster) as first:
-        detached, plain = first.options(keep=5).submit(slow, "value", 1), first.submit(time.sleep, 60)
-    assert plain.cancelled()
+        detached = first.options(keep=KEEP_SECONDS).submit(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
+        plain = first.submit(time.sleep, 60)
+    wait_until(plain.cancelled, "the other task is cancelled")
     with pytest.raises(ClientClosedError, match=r"goes on.*Future\.from_id"):
         detached.result()
 
-    assert Future.from_id(detached.task_id, client).result() == "value"
+    gate.touch()
+    assert isinstance(Future.from_id(detached.task_id, client).result(), int)
 
 
 def test_the_tasks_of_a_client_that_was_killed_end_but_for_the_detached_ones(
@@ -159,7 +190,7 @@ def test_the_tasks_of_a_client_that_was_killed_end_but_for_the_detached_ones(
     program = f"""
 import time
 from gristmill import Client
-client = Client({cluster.address!r}, lease_seconds=1)
+client = Client({cluster.address!r}, lease_seconds=5)
 plain = [client.submit(time.sleep, 60) for _ in range(5)]
 detached = [client.options(keep=60, priority=1).submit(pow, 2, number) for number in range(5)]
 client.flush()
@@ -169,10 +200,13 @@ time.sleep(60)
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     ids = process.stdout.readline().split()
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
     futures = [Future.from_id(task, client) for task in ids]
+    try:
+        await_watched(cluster, ids[:5])
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
 
     assert [future.result() for future in futures[5:]] == [1, 2, 4, 8, 16]
     wait_until(lambda: all(future.done() for future in futures), "the others are cancelled")
