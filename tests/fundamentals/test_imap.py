@@ -129,7 +129,7 @@ def test_values_that_could_not_be_fetched_may_be_asked_for_again(
     mapping = client.imap_unordered if unordered else client.imap
     with monkeypatch.context() as patch:
         patch.setattr(client._session, "fetch", cannot_fetch(ConnectionLostError))
-        values = mapping(bytes, [300_000] * 3, chunksize=3, timeout=20)
+        values = mapping(bytes, [300_000] * 3, chunksize=3, timeout=60)
         for _ in range(2):
             with pytest.raises(ConnectionLostError):
                 next(values)
@@ -143,7 +143,7 @@ def test_values_that_are_gone_for_good_fail_their_items(
 ) -> None:
     mapping = client.imap_unordered if unordered else client.imap
     monkeypatch.setattr(client._session, "fetch", cannot_fetch(MissingObjectError))
-    values = mapping(bytes, [300_000] * 3, chunksize=3, timeout=20)
+    values = mapping(bytes, [300_000] * 3, chunksize=3, timeout=60)
 
     for _ in range(3):
         with pytest.raises(MissingObjectError):
@@ -154,20 +154,26 @@ def test_values_that_are_gone_for_good_fail_their_items(
 def test_what_is_left_over_is_sent_without_the_lock_of_the_map(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sending may wait for room, which the I/O thread makes once it has had the lock."""
     mapped = Mapped(client, tasks.sleep_long, iter([(0.05,)] * 4), 4)
+    send = client._session.enqueue
+    sent: list[Future] = []
     free: list[bool] = []
 
     def lock_is_free() -> bool:
-        free = mapped._lock.acquire(timeout=5)
+        free = mapped._lock.acquire(timeout=30)
         if free:
             mapped._lock.release()
         return free
 
-    def enqueue(_: Future) -> None:
+    def enqueue(future: Future) -> None:
+        sent.append(future)
+        if len(sent) == 1:
+            send(future)
+            return
         with concurrent.futures.ThreadPoolExecutor(1) as other:
             free.append(other.submit(lock_is_free).result())
 
-    mapped.send()
     monkeypatch.setattr(client._session, "enqueue", enqueue)
+    mapped.send()
     wait_until(lambda: free, "something is left over")
 
     assert all(free)
@@ -237,6 +243,8 @@ def test_map_shows_how_far_it_is(client: Client, capsys: pytest.CaptureFixture[s
     client.map(tasks.sleep_long, seconds, chunksize=30, progress=True)
     client.map(tasks.double, iter(range(5)), progress=True)
     lines = capsys.readouterr().err.splitlines()
+    # A map that takes long says how far it is meanwhile: the last line of each counts.
+    slept, doubled = ([line for line in lines if line.startswith(name)][-1] for name in ("sleep_long: ", "double: "))
 
-    assert lines[0].startswith("sleep_long: 60 of 60 items")
-    assert lines[1].startswith("double: 5 items")
+    assert slept.startswith("sleep_long: 60 of 60 items")
+    assert doubled.startswith("double: 5 items")
