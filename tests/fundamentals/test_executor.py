@@ -43,6 +43,11 @@ class Thing:
     """A value to which weak references are possible."""
 
 
+def await_gone(seen: weakref.ref[Any]) -> None:
+    """The client's I/O thread may still be busy with the message by which a value came, and hold its future."""
+    wait_until(lambda: seen() is None, "the value is let go")
+
+
 class FalseError(Exception):
     """An exception that is false, and has no length."""
 
@@ -153,7 +158,7 @@ class TestMap:
         with pytest.raises(concurrent.futures.TimeoutError):
             next(values)
 
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30  # the task itself gives up after a minute, with the same class
 
     def test_closing_the_iterator_cancels_what_has_not_run(self, executor: Executor, gate: Path) -> None:
         values: Any = executor.map(tasks.wait_for_file, [str(gate.with_name("started"))] * 8, [str(gate)] * 8)
@@ -172,7 +177,7 @@ class TestMap:
         for value in executor.map(lambda _: Thing(), range(10), chunksize=chunksize):
             seen = weakref.ref(value)
             del value
-            assert seen() is None
+            await_gone(seen)
 
     def test_a_buffer_bounds_how_far_the_iterable_is_read(self, executor: Executor) -> None:
         read = itertools.count()
@@ -262,7 +267,7 @@ class TestShutdown:
     def test_it_may_cancel_what_chunks_leave_over(self, client: Client, tmp_path: Path) -> None:
         log = str(tmp_path / "log")
         executor = client.executor()
-        values = executor.map(tasks.note_start_and_work, [log] * 100, map(str, range(100)), [0.05] * 100, chunksize=100)
+        values = executor.map(tasks.note_start_and_work, [log] * 100, map(str, range(100)), [0.2] * 100, chunksize=100)
         wait_until(lambda: len(tasks.started_lines(log)) > 2, "what the chunk left over has begun")
         executor.shutdown(cancel_futures=True)
 
@@ -306,19 +311,18 @@ class TestEventLoops:
         assert asyncio.run(run()) == list(range(20))
 
     def test_a_loop_that_gives_up_is_not_held_up(self, executor: Executor, gate: Path) -> None:
-        async def give_up() -> float:
+        async def give_up() -> tuple[Future, float]:
             began = time.monotonic()
+            running = asyncio.get_running_loop().run_in_executor(
+                executor, tasks.wait_for_file, str(gate.with_name("started")), str(gate)
+            )
+            (future,) = executor._futures  # nobody else holds it once it is cancelled
             with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(
-                    asyncio.get_running_loop().run_in_executor(
-                        executor, tasks.wait_for_file, str(gate.with_name("started")), str(gate)
-                    ),
-                    0.1,
-                )
-            return time.monotonic() - began
+                await asyncio.wait_for(running, 0.1)
+            return future, time.monotonic() - began
 
-        assert asyncio.run(give_up()) < 30
-        (future,) = executor._futures
+        future, seconds = asyncio.run(give_up())
+        assert seconds < 30
         wait_until(future.cancelled, "the task is cancelled")
 
 
