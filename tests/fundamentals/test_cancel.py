@@ -18,6 +18,8 @@ def started(path: Path) -> None:
 
 def test_a_task_that_waits_is_cancelled(client: Client, tmp_path: Path) -> None:
     blockers = [client.submit(tasks.hang_politely, str(tmp_path / f"blocker-{number}")) for number in range(10)]
+    # The last one's batch may be applied before those of others, by another scheduler: both workers must be busy.
+    wait_until(lambda: len(list(tmp_path.glob("blocker-?"))) == 2, "both workers execute one")
     waiting = client.submit(tasks.note_start, str(tmp_path / "log"), "ran")
 
     assert waiting.cancel()
