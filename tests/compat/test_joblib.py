@@ -12,6 +12,7 @@ import pytest
 import gristmill.compat.joblib  # noqa: F401 - importing it registers the backend
 from gristmill import Client, LocalCluster
 from support import tasks
+from support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,7 @@ def test_it_runs_in_the_workers() -> None:
 
 
 def test_all_jobs_are_all_processors_of_the_cluster(client: Client) -> None:
-    assert client.capacity() == 2
+    wait_until(lambda: client.capacity() == 2, "both workers have their processor")
     assert joblib.effective_n_jobs(-1) == 2
     assert joblib.effective_n_jobs(5) == 5
 
