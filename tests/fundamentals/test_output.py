@@ -64,7 +64,7 @@ def test_all_that_a_task_prints_comes_with_its_id(watching: Client, seen: Seen) 
 
 
 def test_lines_come_while_the_task_executes_and_in_order(watching: Client, seen: Seen, tmp_path: Path) -> None:
-    def talk(started: str, gate: str) -> None:
+    def talk(started: str, gate: str, end: str) -> None:
         from support import tasks
 
         print(0)
@@ -72,14 +72,17 @@ def test_lines_come_while_the_task_executes_and_in_order(watching: Client, seen:
         for number in (1, 2):
             print(number)
             time.sleep(0.3)
+        tasks.wait_for_file(started, end)
 
-    gate = tmp_path / "gate"
-    future = watching.submit(talk, str(tmp_path / "started"), str(gate))
+    gate, end = tmp_path / "gate", tmp_path / "end"
+    future = watching.submit(talk, str(tmp_path / "started"), str(gate), str(end))
     wait_until(lambda: seen.texts(), "the first line has come")
     assert not future.done()
     gate.touch()
-    future.result()
     wait_until(lambda: len(seen) == 3, "all lines have come")
+    assert not future.done()
+    end.touch()
+    future.result()
     assert seen.texts() == ["0", "1", "2"]
 
 
@@ -93,18 +96,24 @@ def test_each_line_has_the_id_of_its_own_task(watching: Client, seen: Seen) -> N
     }
 
 
-def test_too_much_is_left_out_and_counted(watching: Client, seen: Seen) -> None:
-    def flood() -> None:
+def test_too_much_is_left_out_and_counted(watching: Client, seen: Seen, tmp_path: Path) -> None:
+    def flood(started: str, gate: str) -> None:
+        from support import tasks
+
         # All at once: on a slow machine lines that come one by one might all be shown.
         print("\n".join(f"line {number}" for number in range(100_000)))
+        tasks.wait_for_file(started, gate)
 
-    watching.submit(flood).result()
+    gate = tmp_path / "gate"
+    future = watching.submit(flood, str(tmp_path / "started"), str(gate))
 
     def told() -> int:
         left_out = [text for text in seen.texts("err") if "left out" in text]
         return sum(int(text[1:].split()[0].replace(",", "")) for text in left_out) + len(seen.texts("out"))
 
     wait_until(lambda: told() > 90_000, "nearly every line is shown, or counted as left out")
+    gate.touch()
+    future.result()
     assert seen.texts("out")[0] == "line 0"
     assert any("left out" in text for text in seen.texts("err"))
     assert told() <= 100_010
