@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gristmill import CancelledError, Client, LocalCluster, ProcessorDiedError
+from gristmill import CancelledError, Client, Future, LocalCluster, ProcessorDiedError
 from support import nested, tasks
 from support.database import Database
 from support.waiting import wait_until
@@ -25,6 +25,16 @@ PATIENCE = 60.0
 def processors_of(cluster: LocalCluster) -> list[psutil.Process]:
     """The processors of the cluster's first worker."""
     return psutil.Process(cluster.workers[0].pid).children()
+
+
+def wait_until_it_waits(database: Database, cluster: LocalCluster, future: Future) -> None:
+    """Only what the schedulers know to be waiting is not charged with the death of its worker."""
+
+    def waiting() -> list[str]:
+        records = [database.hash(cluster.keys.worker(worker)) for worker in database.zset(cluster.keys.workers())]
+        return [task for record in records for task in record.get("waiting", "").split()]
+
+    wait_until(lambda: future.task_id in waiting(), "the schedulers know that the task waits")
 
 
 def one_slot(start_cluster: Starter, **worker_options: object) -> LocalCluster:
@@ -94,12 +104,15 @@ class TestDeath:
                 future.result(PATIENCE)
             assert client.submit(abs, -1).result(PATIENCE) == 1
 
-    def test_a_waiting_task_whose_worker_is_killed_runs_again(self, start_cluster: Starter, tmp_path: Path) -> None:
+    def test_a_waiting_task_whose_worker_is_killed_runs_again(
+        self, start_cluster: Starter, database: Database, tmp_path: Path
+    ) -> None:
         log, gate = tmp_path / "log", tmp_path / "gate"
         cluster = start_cluster(workers=2, schedulers=1)
         with Client(cluster) as client:
             future = client.options(max_deaths=1).submit(nested.note_pid_and_wait_for, str(log), str(gate))
             wait_until((tmp_path / "log.child").exists, "the child runs")
+            wait_until_it_waits(database, cluster, future)
             owner = psutil.Process(int(tasks.started_lines(log)[0])).ppid()
             child_of = [w for w in cluster.workers if w.pid == owner]
             # Its task waits, so that this death is not charged to it, whoever runs the child.
@@ -120,13 +133,14 @@ class TestDeath:
             wait_until((tmp_path / "log.child").exists, "the child runs on the processor of its parent")
             (worker,) = database.zset(cluster.keys.workers())
             assert len(database.set(cluster.keys.worker_claimed(worker))) == 1
+            wait_until_it_waits(database, cluster, future)
             cluster.add_worker()
             cluster.workers[0].kill()
             wait_until(lambda: len(tasks.started_lines(log)) == 2, "the parent runs again", PATIENCE)
             gate.touch()
 
             assert future.result(PATIENCE) == "waited"
-            assert not database.set(cluster.keys.worker_claimed(worker))
+            wait_until(lambda: not database.set(cluster.keys.worker_claimed(worker)), "nothing is claimed any more")
 
     def test_with_no_processor_to_spare_the_tasks_below_fail_by_name(
         self, start_cluster: Starter, tmp_path: Path
