@@ -19,6 +19,9 @@ from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
 
+PATIENT = {"worker_lease_seconds": 30.0}
+"""A lease that ends on no machine, however busy: what the worker executes would run again."""
+
 
 def starts(log: Path) -> Counter[str]:
     """How often each line was noted."""
@@ -43,7 +46,7 @@ def test_replicas_share_the_work(start_cluster: Starter, database: Database) -> 
 
         def applied_by() -> dict[str, int]:
             return {
-                replica: sum(json.loads(database.hash(cluster.keys.scheduler(replica))["requests"]).values())
+                replica: sum(json.loads(database.hash(cluster.keys.scheduler(replica)).get("requests", "{}")).values())
                 for replica in database.zset(cluster.keys.schedulers())
             }
 
@@ -53,7 +56,7 @@ def test_replicas_share_the_work(start_cluster: Starter, database: Database) -> 
 def test_a_frozen_replica_is_replaced_and_does_nothing_twice_when_it_comes_back(
     start_cluster: Starter, database: Database, tmp_path: Path
 ) -> None:
-    cluster = start_cluster(schedulers=3)
+    cluster = start_cluster(schedulers=3, worker_options=PATIENT)
     log = tmp_path / "log"
     with Client(cluster) as client:
         futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(1000)]
@@ -69,7 +72,7 @@ def test_a_frozen_replica_is_replaced_and_does_nothing_twice_when_it_comes_back(
 
 
 def test_with_all_replicas_killed_work_goes_on_when_another_starts(start_cluster: Starter, tmp_path: Path) -> None:
-    cluster = start_cluster(schedulers=2)
+    cluster = start_cluster(schedulers=2, worker_options=PATIENT)
     log, gate = tmp_path / "log", tmp_path / "gate"
     with Client(cluster) as client:
         running = client.submit(tasks.wait_first_time_only, str(log), str(gate))
@@ -83,9 +86,9 @@ def test_with_all_replicas_killed_work_goes_on_when_another_starts(start_cluster
         gate.touch()
         cluster.add_scheduler()
 
-        assert running.result(timeout=30) > 0
-        assert dependent.result(timeout=30) == 2
-        assert client.gather(late, timeout=30) == list(range(300))
+        assert running.result(timeout=60) > 0
+        assert dependent.result(timeout=60) == 2
+        assert client.gather(late, timeout=60) == list(range(300))
     assert starts(log).total() == 1
 
 
@@ -96,8 +99,8 @@ def test_a_client_waits_for_the_first_scheduler(start_cluster: Starter) -> None:
     wait_until(lambda: cluster.schedulers[0].poll() is not None, "no scheduler runs")
     cluster.replace(cluster.schedulers[0])
 
-    with Client(cluster, connect_timeout=30) as client:
-        assert client.submit(abs, -1).result(timeout=30) == 1
+    with Client(cluster, connect_timeout=60) as client:
+        assert client.submit(abs, -1).result(timeout=60) == 1
 
 
 def test_a_scheduler_that_is_asked_to_stop_leaves_nothing_of_itself(start_cluster: Starter, database: Database) -> None:
@@ -105,7 +108,7 @@ def test_a_scheduler_that_is_asked_to_stop_leaves_nothing_of_itself(start_cluste
     leaving = cluster.schedulers[0]
     leaving.terminate()
 
-    assert leaving.wait(timeout=10) == 0
+    assert leaving.wait(timeout=60) == 0
     assert not [replica for replica in database.zset(cluster.keys.schedulers()) if f"|{leaving.pid}|" in replica]
     consumers = [
         facts[1].decode() for facts in database.run("XINFO", "CONSUMERS", cluster.keys.submit(), GROUP_SCHEDULERS)
@@ -116,16 +119,17 @@ def test_a_scheduler_that_is_asked_to_stop_leaves_nothing_of_itself(start_cluste
 def test_scripts_that_vanish_under_load_are_loaded_again(
     start_cluster: Starter, database: Database, tmp_path: Path
 ) -> None:
-    cluster = start_cluster()
+    cluster = start_cluster(worker_options=PATIENT)
     log = tmp_path / "log"
     with Client(cluster) as client:
-        futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(2000)]
-        flushed = 0
+        futures: list[Future] = []
+        for first in range(0, 2000, 400):
+            futures += [client.submit(tasks.note_start, str(log), str(first + number)) for number in range(400)]
+            database.run("SCRIPT", "FLUSH")
+            wait_for_more(futures, 1, "tasks end although the scripts vanish")
         while not all(future.done() for future in futures):
             database.run("SCRIPT", "FLUSH")
-            flushed += 1
             wait_for_more(futures, 1, "tasks end although the scripts vanish")
-        assert flushed > 1
     assert starts(log) == Counter(str(number) for number in range(2000))
 
 
@@ -142,7 +146,8 @@ def test_rubbish_in_every_request_stream_stops_nobody(start_cluster: Starter, da
         wait_until(
             lambda: all(database.length(stream) == 0 for stream in streams[:3]), "what nobody understands is taken off"
         )
-        assert database.length(cluster.keys.quarantine()) >= 5 * 4
+        # From the other two streams it may be taken later; beats go on coming there.
+        wait_until(lambda: database.length(cluster.keys.quarantine()) >= 5 * 4, "it is all in the quarantine")
     assert all(scheduler.poll() is None for scheduler in cluster.schedulers)
 
 
@@ -155,7 +160,7 @@ def test_a_key_of_the_wrong_type_that_one_duty_reads_holds_up_no_request(
     database.run("SET", cluster.keys.delayed(), "not a sorted set")
     cluster.replace(cluster.schedulers[0])
     with Client(cluster) as client:
-        assert client.submit(abs, -1).result(timeout=30) == 1
+        assert client.submit(abs, -1).result(timeout=60) == 1
         database.run("DEL", cluster.keys.delayed())
 
 
@@ -167,13 +172,17 @@ def test_a_request_of_a_newer_version_waits_without_keeping_anybody_busy(
     with Client(cluster) as client:
         assert client.map(abs, range(100)) == list(range(100))
         process = psutil.Process(cluster.schedulers[0].pid)
-        before = process.cpu_times()
+        began, before = time.monotonic(), process.cpu_times()
         for _ in range(20):
-            client.submit(tasks.sleep_long, 0.05).result(timeout=30)
-        after = process.cpu_times()
+            client.submit(tasks.sleep_long, 0.05).result(timeout=60)
+        elapsed, after = time.monotonic() - began, process.cpu_times()
 
-        assert [entry.id for entry in database.stream(cluster.keys.submit())] == [newer.decode()]
-        assert (after.user + after.system) - (before.user + before.system) < 0.7
+        wait_until(
+            lambda: [entry.id for entry in database.stream(cluster.keys.submit())] == [newer.decode()],
+            "only the newer request waits",
+        )
+        # A busy loop takes all the time that there is.
+        assert (after.user + after.system) - (before.user + before.system) < max(0.7, 0.4 * elapsed)
     database.run("XACK", cluster.keys.submit(), GROUP_SCHEDULERS, newer)
     database.run("XDEL", cluster.keys.submit(), newer)
 
@@ -199,7 +208,7 @@ def test_under_even_load_capabilities_do_not_count(start_cluster: Starter, datab
     facts = cluster.keys.namespace_facts()
     wait_until(lambda: database.hash(facts).get("allocation") == "even_load", "the policy is known to all schedulers")
     with Client(cluster) as client:
-        assert client.options(capabilities=["gpu"]).submit(abs, -1).result(timeout=30) == 1
+        assert client.options(capabilities=["gpu"]).submit(abs, -1).result(timeout=60) == 1
 
 
 def test_what_a_newer_release_has_written_is_left_to_newer_schedulers(
@@ -208,15 +217,17 @@ def test_what_a_newer_release_has_written_is_left_to_newer_schedulers(
     cluster = start_cluster(workers=1, schedulers=1)
     facts = cluster.keys.namespace_facts()
     with Client(cluster) as client:
-        assert client.submit(abs, -1).result(timeout=30) == 1
+        assert client.submit(abs, -1).result(timeout=60) == 1
+        reported = database.zset(cluster.keys.schedulers())
         database.run("HSET", facts, "version", 99)
+        wait_until(lambda: database.zset(cluster.keys.schedulers()) != reported, "the scheduler looks at the version")
 
         def stands_still() -> bool:
             swept = database.hash(cluster.keys.clock())["swept"]
             time.sleep(2)  # four sweeps
             return database.hash(cluster.keys.clock())["swept"] == swept
 
-        wait_until(stands_still, "the scheduler does nothing", timeout=30)
+        wait_until(stands_still, "the scheduler does nothing")
         future = client.submit(abs, -2)
         client.flush()
         assert stands_still()
@@ -224,4 +235,4 @@ def test_what_a_newer_release_has_written_is_left_to_newer_schedulers(
         assert database.hash(facts)["version"] == "99"
         database.run("HSET", facts, "version", 1)
 
-        assert future.result(timeout=30) == 2
+        assert future.result(timeout=60) == 2
