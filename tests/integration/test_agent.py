@@ -24,7 +24,7 @@ def agent(no_leaks: Leaks, database: Database, keys: Keys) -> Iterator[Agent]:
     yield agent
     agent._control.stop()
     agent._sender.forget()
-    assert agent._sender.finish(10)
+    assert agent._sender.finish(60)
     agent._alarm.close()
 
 
@@ -60,8 +60,9 @@ def test_a_batch_that_comes_while_it_stops_watching_is_looked_at(
     board, watch = processor.board, agent._worker.watch
     original = watch.look
     agent._phase, agent._beating = Phase.WORKING, True
-    agent._watch_until = clock_ns() + SECOND
-    agent._look(clock_ns())
+    now = clock_ns()
+    agent._watch_until = now + SECOND
+    agent._look(now)
     assert board.words[WATCHING]
 
     def look_too_early(looked_at: Processor, now: int) -> int | None:

@@ -88,7 +88,7 @@ def scheduler(
 
 
 def test_what_is_in_is_applied(scheduler: SchedulerProcess, driver: Driver, client: PlayedClient) -> None:
-    wait_until(lambda: len(client.outcomes()) == 2, "the outcome and the cancel that were in are applied", 60)
+    wait_until(lambda: len(client.outcomes()) == 2, "the outcome and the cancel that were in are applied")
 
     assert {outcome.number: outcome.state for outcome in client.outcomes()} == {1: "success", 3: "canceled"}
     assert driver.database.length(driver.keys.results()) == 0
@@ -99,7 +99,6 @@ def test_the_intake_is_closed_with_the_reason(scheduler: SchedulerProcess, drive
     wait_until(
         lambda: "maxmemory" in (driver.database.string(driver.keys.intake()) or ""),
         f"the intake is closed because of maxmemory; the scheduler's log is in {scheduler.log_path}",
-        60,
     )
 
 
@@ -113,7 +112,7 @@ def test_duties_are_put_off_and_the_scheduler_stays_connected(
         found = re.search(r"cmdstat_hsetnx:.*rejected_calls=(\d+)", "\n".join(driver.database.info("commandstats")))
         return int(found[1]) if found else 0
 
-    wait_until(lambda: reports_refused() >= 3, "a duty is put off again and again", 60)
+    wait_until(lambda: reports_refused() >= 3, "a duty is put off again and again")
     wait_until(lambda: applied(1), "what was in is applied")
 
     assert scheduler.log.count("a duty is put off duty=report") == 1
@@ -134,8 +133,8 @@ def suspect(driver: Driver, client: PlayedClient) -> str:
 def test_a_duty_whose_script_is_refused_holds_up_no_request(
     suspect: str, scheduler: SchedulerProcess, client: PlayedClient
 ) -> None:
-    wait_until(lambda: len(client.outcomes()) == 2, "the outcome and the cancel that were in are applied", 20)
-    wait_until(lambda: "duty=alone" in scheduler.log, "the duty is put off", 20)
+    wait_until(lambda: len(client.outcomes()) == 2, "the outcome and the cancel that were in are applied")
+    wait_until(lambda: "duty=alone" in scheduler.log, "the duty is put off")
 
     assert scheduler.log.count("scheduler connected") == 1
 
@@ -144,7 +143,7 @@ def test_when_there_is_room_again_everything_goes_on(
     scheduler: SchedulerProcess, driver: Driver, client: PlayedClient
 ) -> None:
     database, keys = driver.database, driver.keys
-    wait_until(lambda: "maxmemory" in (database.string(keys.intake()) or ""), "the intake is closed", 60)
+    wait_until(lambda: "maxmemory" in (database.string(keys.intake()) or ""), "the intake is closed")
     database.run("CONFIG", "SET", "maxmemory", "0")
 
     wait_until(lambda: database.string(keys.intake()) == "open", "the intake is open again")
@@ -161,13 +160,14 @@ def test_a_full_redis_without_streams_keeps_nobody_busy(
     full_database.run("CONFIG", "SET", "maxmemory", "1")
     scheduler = SchedulerProcess(own_server.address, namespace, tmp_path)
     try:
-        wait_until(lambda: "waiting for Redis" in scheduler.log, "the scheduler waits", timeout=30)
-        before = psutil.Process(scheduler.process.pid).cpu_times().user
+        wait_until(lambda: "waiting for Redis" in scheduler.log, "the scheduler waits")
+        began, before = time.monotonic(), psutil.Process(scheduler.process.pid).cpu_times().user
         lines = scheduler.log.count("\n")
         time.sleep(2)
-        assert psutil.Process(scheduler.process.pid).cpu_times().user - before < 0.5
+        used = psutil.Process(scheduler.process.pid).cpu_times().user - before
+        assert used < 0.25 * (time.monotonic() - began)
         assert scheduler.log.count("\n") - lines <= 2
         full_database.run("CONFIG", "SET", "maxmemory", "0")
-        wait_until(lambda: "Redis is back" in scheduler.log, "the scheduler works", timeout=30)
+        wait_until(lambda: "Redis is back" in scheduler.log, "the scheduler works")
     finally:
         scheduler.end()

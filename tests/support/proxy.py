@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 CHUNK = 1 << 16
-START_SECONDS = 10.0
+START_SECONDS = 60.0
 _END = b"\r\n"
 
 
