@@ -28,7 +28,7 @@ from support.database import Database, Entry
 from support.driver import FAILURE, Driver, PlayedClient, PlayedWorker
 from support.invariants import violations
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 TAKEOVER_SECONDS = 0.04
 SWEEP_SECONDS = 0.05
 _TERMINAL = {state.value for state in TERMINAL}
