@@ -185,6 +185,7 @@ class EmbeddedRedis:
         self._home = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
+        self._any_port = False
         self._lock = threading.RLock()
 
     @property
@@ -217,17 +218,8 @@ class EmbeddedRedis:
         """
         if self._process:
             return self
-        any_port = self.port == 0
-        for tries_left in reversed(range(PORT_TRIES if any_port else 1)):
-            self.launch()
-            try:
-                self.wait_ready()
-                break
-            except EmbeddedServerError:
-                if not tries_left:
-                    raise
-                # Another program may have taken the port that was free a moment ago.
-                self.port = 0
+        self.launch()
+        self.wait_ready()
         return self
 
     def launch(self) -> None:
@@ -239,6 +231,7 @@ class EmbeddedRedis:
                 self._home = socket_folder()
             elif not os.path.isdir(self._home):
                 os.mkdir(self._home, 0o700)
+            self._any_port = self._any_port or self.port == 0
             if self.port == 0:
                 self.port = free_port()
             try:
@@ -279,6 +272,17 @@ class EmbeddedRedis:
 
     def wait_ready(self) -> None:
         """Wait until the launched server answers; on failure everything is removed again."""
+        for tries_left in reversed(range(PORT_TRIES if self._any_port else 1)):
+            try:
+                return self._wait_ready()
+            except EmbeddedServerError:
+                if not tries_left:
+                    raise
+                # Another program may have taken the port that was free a moment ago.
+                self.port = 0
+                self.launch()
+
+    def _wait_ready(self) -> None:
         process = self._process
         if process is None or process.stdout is None:
             raise EmbeddedServerError("expected a launched server; got none; call start()")
