@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
@@ -16,7 +15,11 @@ from support.byhand import ByHand, WorkerProcess
 from support.database import Database
 from support.leaks import Leaks
 from support.server import RedisServer
+from support.temporary import alive
 from support.waiting import wait_until
+
+TRIES = 5
+"""A machine may be too busy for what takes little time; not each time."""
 
 
 @pytest.fixture
@@ -35,10 +38,6 @@ def worker(
         hand.register(worker)
         hand.wait_ready(1)
         yield worker
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 class TestAProcessorThatDies:
@@ -105,19 +104,21 @@ class TestAProcessorThatDies:
                 os._exit(9)
             return number
 
-        hand.warm_up()
-        hand.outcomes(hand.assign_together([(short_or_deadly, 0)] * 30))
+        for _ in range(TRIES):
+            hand.warm_up()
+            hand.wait_ended(hand.assign_together([(short_or_deadly, 0)] * 30))
+            given = hand.assign_together([(short_or_deadly, 1 + number) for number in range(90)])
+            hand.wait_ended(given)
+            returned = [task for task in hand.returned() if task in given]
+            outcomes = {row.task: row for row in hand.rows() if row.task in given}
+            assert not set(returned) & set(outcomes)
+            if returned == given[50:]:
+                break  # else one before it took long, or fewer were read together: the machine is busy
 
-        given = hand.assign_together([(short_or_deadly, 1 + number) for number in range(90)])
         deadly = given[49]
-        hand.outcomes(given[:50])
-        wait_until(lambda: len(hand.returned()) == 40, "the rest is given back")
-
-        outcomes = {row.task: row for row in hand.rows()}
         assert [outcomes[task].value for task in given[:49]] == list(range(1, 50))
         assert outcomes[deadly].payload["error"] == "ProcessorDiedError"
-        assert hand.returned() == given[50:]
-        assert not set(given[50:]) & set(outcomes)
+        assert returned == given[50:]
         assert [row.task for row in hand.rows()].count(deadly) == 1
 
     def test_what_its_task_has_started_dies_with_it(self, hand: ByHand, worker: WorkerProcess, tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ class TestAProcessorThatDies:
         path = tmp_path / "child"
         hand.outcome(hand.assign(start_child_and_die, str(path)))
 
-        wait_until(lambda: gone(int(path.read_text())), "the task's child is gone")
+        wait_until(lambda: not alive(int(path.read_text())), "the task's child is gone")
 
     def test_tasks_that_it_was_handed_but_never_saw_are_given_back(
         self, hand: ByHand, worker: WorkerProcess, keys: Keys
@@ -142,9 +143,7 @@ class TestAProcessorThatDies:
         If it is killed
         I expect the task to be given back, although it is in no board."""
         (processor,) = worker.processors()
-        processor.suspend()
-        task = hand.assign(tasks.add, 1, 1)
-        wait_until(lambda: len(hand.pending()) == 1, "Redis has handed the task out")
+        (task,) = hand.assign_to_frozen(processor, [(tasks.add, 1, 1)])
 
         processor.kill()
 
@@ -195,8 +194,8 @@ class TestAnAgentThatDies:
 
         worker.signal(signal.SIGKILL)
 
-        wait_until(lambda: gone(processor.pid), "the processor is gone")
-        wait_until(lambda: gone(int(path.read_text())), "the task's child is gone")
+        wait_until(lambda: not alive(processor.pid), "the processor is gone")
+        wait_until(lambda: not alive(int(path.read_text())), "the task's child is gone")
 
 
 class TestAProcessorThatCannotStart:

@@ -66,17 +66,20 @@ class TestTheConnection:
         self, own_hand: ByHand, worker: WorkerProcess
     ) -> None:
         own_hand.warm_up()
-        before = len(own_hand.pending())
         (processor,) = worker.processors()
-        processor.suspend()
-        given = own_hand.assign_together([(tasks.double, number) for number in range(40)])
-        wait_until(lambda: len(own_hand.pending()) == before + 40, "Redis has handed the tasks out")
+        given = own_hand.assign_to_frozen(processor, [(tasks.double, number) for number in range(40)])
 
         own_hand.database.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         processor.resume()
 
-        outcomes = own_hand.outcomes(given)
-        assert [outcomes[task].value for task in given] == [2 * number for number in range(40)]
+        own_hand.wait_ended(given)
+        returned = own_hand.returned()
+        outcomes = {row.task: row for row in own_hand.rows()}
+        # On a busy machine one may take long, and what waits behind it is given back.
+        ran = {task: 2 * number for number, task in enumerate(given) if task not in returned}
+        assert given[0] in ran
+        assert {task: outcomes[task].value for task in ran} == ran
+        assert not set(returned) & set(outcomes)
         assert [row.task for row in own_hand.rows()].count(given[0]) == 1
 
     def test_outcomes_wait_for_a_redis_that_is_full(
@@ -117,7 +120,6 @@ class TestTheRecord:
 
         if how == "FLUSHALL":
             own_hand.database.run("FLUSHALL")
-            own_hand.registrations = 0
         elif how == "marked as gone":
             own_hand.database.run("HSET", keys.worker(former), "gone", "1")
         elif how == "unknown":
@@ -165,6 +167,8 @@ class TestAFrozenAgent:
         (processor,) = worker.processors()
 
         worker.signal(signal.SIGSTOP)
+        agent = psutil.Process(worker.pid)
+        wait_until(lambda: agent.status() == psutil.STATUS_STOPPED, "the agent is frozen")
         beats = len(own_hand.beats())
         last = own_hand.database.stream(own_hand.keys.heartbeats())[-1].id
         wait_until(lambda: redis_ms(own_hand) > int(last.partition("-")[0]) + 2200, "two thirds of the lease are over")
@@ -172,11 +176,11 @@ class TestAFrozenAgent:
         gate.touch()
         assert own_hand.outcome(executing).status == "success"
         later = own_hand.assign(when_may_tasks_start)
-        wait_until(lambda: any(p.consumer for p in own_hand.pending() if p.deliveries), "the processor has read it")
+        wait_until(lambda: own_hand.delivered([later]), "the processor has read it")
         cpu = processor.cpu_times().user
+        resumed = redis_ms(own_hand)
         worker.signal(signal.SIGCONT)
 
-        resumed = redis_ms(own_hand)
         row = own_hand.outcome(later)
         entries = own_hand.database.stream(own_hand.keys.results())
         sent = next(entry.id for entry in entries if row.task in entry.fields.get("outcomes", ""))
@@ -196,21 +200,7 @@ def test_what_a_frozen_processor_was_handed_by_a_former_server_does_not_start_wh
     log = tmp_path / "log"
     own_hand.outcome(own_hand.assign(tasks.add, 1, 1))
     (processor,) = worker.processors()
-
-    def reading() -> bool:
-        connections = own_hand.database.run("CLIENT", "LIST").splitlines()
-        return any(b"/p1 " in line and b"flags=b" in line for line in connections)
-
-    def frozen() -> bool:
-        processor.suspend()
-        if reading():
-            return True
-        processor.resume()
-        return False
-
-    wait_until(frozen, "it is frozen while it waits for tasks")
-    own_hand.assign(tasks.note_start, str(log), "handed over while it was frozen")
-    wait_until(lambda: len(own_hand.pending()) == 2, "Redis has handed the task to the frozen processor")
+    own_hand.assign_to_frozen(processor, [(tasks.note_start, str(log), "handed over while it was frozen")])
     own_server.restart()
     said = wait_until(lambda: own_hand.said(own_hand.keys.results(), "held"), "the agent says what is held")
     assert said[-1]["tasks"] == []
@@ -218,5 +208,5 @@ def test_what_a_frozen_processor_was_handed_by_a_former_server_does_not_start_wh
     own_hand.database.run("XTRIM", own_hand.keys.worker_tasks(own_hand.worker), "MAXLEN", 0)
     own_hand.control("settled", {"number": said[-1]["number"]})
 
-    assert own_hand.outcome(own_hand.assign(tasks.add, 2, 2), timeout=30).value == 4, "it goes on with what is new"
+    assert own_hand.outcome(own_hand.assign(tasks.add, 2, 2)).value == 4, "it goes on with what is new"
     assert tasks.started_lines(log) == []

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import orjson
-import psutil
 import pytest
 
 from gristmill.protocol.keys import Keys
@@ -16,7 +15,11 @@ from support.byhand import ByHand, WorkerProcess
 from support.database import Database
 from support.leaks import Leaks
 from support.server import RedisServer
+from support.temporary import alive
 from support.waiting import wait_until
+
+TRIES = 5
+"""A machine may be too busy for what takes little time; not each time."""
 
 
 @pytest.fixture
@@ -30,7 +33,20 @@ def hand(database: Database, keys: Keys) -> Iterator[ByHand]:
 def worker(
     no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
 ) -> Iterator[WorkerProcess]:
-    """A registered worker with one processor and little patience."""
+    """A registered worker with one processor and much patience: who reacts is not killed, however late."""
+    with WorkerProcess(
+        server.address, namespace, tmp_path, "--concurrency", "1", "--cancel-grace-seconds", "60"
+    ) as worker:
+        hand.register(worker)
+        hand.wait_ready(1)
+        yield worker
+
+
+@pytest.fixture
+def impatient(
+    no_leaks: Leaks, server: RedisServer, namespace: str, tmp_path: Path, hand: ByHand
+) -> Iterator[WorkerProcess]:
+    """The same with little patience."""
     with WorkerProcess(
         server.address, namespace, tmp_path, "--concurrency", "1", "--cancel-grace-seconds", "0.5"
     ) as worker:
@@ -71,18 +87,23 @@ class TestCancel:
 
     @pytest.mark.parametrize("function", [tasks.hang_stubbornly, make_native_call()], ids=["stubborn", "native call"])
     def test_a_task_that_does_not_react_is_killed_and_nothing_is_reported_of_it(
-        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path, function: Callable[[str], None]
+        self, hand: ByHand, impatient: WorkerProcess, tmp_path: Path, function: Callable[[str], None]
     ) -> None:
-        started = tmp_path / "started"
-        (before,) = worker.processors()
-        task = hand.assign(function, str(started))
-        wait_until(started.exists, "the task runs")
-        began = time.monotonic()
+        took = []
+        for number in range(TRIES):
+            started = tmp_path / f"started-{number}"
+            before = hand.outcome(hand.assign(tasks.pid)).value
+            task = hand.assign(function, str(started))
+            wait_until(started.exists, "the task runs")
+            began = time.monotonic()
 
-        assert hand.answer(hand.request("cancel", task)) == "canceled"
-        assert time.monotonic() - began < 1.5
-        assert hand.outcome(hand.assign(tasks.pid)).value != before.pid
-        assert task not in {row.task for row in hand.rows()}
+            assert hand.answer(hand.request("cancel", task)) == "canceled"
+            took.append(time.monotonic() - began)
+            assert hand.outcome(hand.assign(tasks.pid)).value != before
+            assert task not in {row.task for row in hand.rows()}
+            if took[-1] < 1.5:
+                break
+        assert 0.5 <= min(took) < 1.5
 
     def test_a_task_that_ends_well_in_spite_of_the_interrupt_keeps_its_value(
         self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
@@ -109,16 +130,13 @@ class TestCancel:
         log = str(tmp_path / "log")
         hand.warm_up()
         (processor,) = worker.processors()
-        processor.suspend()
-        given = hand.assign_together([(tasks.note_start, log, str(number)) for number in range(10)])
-        wait_until(lambda: len(hand.pending()) >= 10, "Redis has handed the tasks out")
+        given = hand.assign_to_frozen(processor, [(tasks.note_start, log, str(number)) for number in range(10)])
         request = hand.request("cancel", given[5])
         processor.resume()
 
         answer = hand.answer(request)
-        others = set(given[:5] + given[6:])
         # On a busy machine the first may take long, and what waits behind it is given back.
-        wait_until(lambda: others <= {row.task for row in hand.rows()} | set(hand.returned()), "the others have ended")
+        hand.wait_ended(given[:5] + given[6:])
 
         ran = given[5] in {row.task for row in hand.rows()}
         assert answer == ("failed" if ran else "canceled")
@@ -139,13 +157,16 @@ class TestCancel:
         assert hand.answer(hand.request("cancel", earlier)) == "failed"
 
     def test_what_was_never_received_is_not_found_at_once(self, hand: ByHand, worker: WorkerProcess) -> None:
+        """Without waiting for the end of a read, which may take two seconds each time."""
         task = hand.assign(tasks.add, 1, 2)
         hand.outcome(task)
-        began = time.monotonic()
-
-        assert hand.answer(hand.request("cancel", "AbCdEfGhIj.8888888")) == "not_found"
-        assert hand.answer(hand.request("cancel", task, attempt=2)) == "not_found"
-        assert time.monotonic() - began < 1.5
+        took = []
+        for _ in range(TRIES):
+            began = time.monotonic()
+            assert hand.answer(hand.request("cancel", "AbCdEfGhIj.8888888")) == "not_found"
+            assert hand.answer(hand.request("cancel", task, attempt=2)) == "not_found"
+            took.append(time.monotonic() - began)
+        assert min(took) < 1.5
 
     def test_not_found_waits_for_what_redis_may_have_handed_out(
         self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
@@ -154,9 +175,7 @@ class TestCancel:
         If the task is cancelled
         I expect no answer until the processor goes on, and then that it was stopped."""
         (processor,) = worker.processors()
-        processor.suspend()
-        task = hand.assign(tasks.hang_politely, str(tmp_path / "started"))
-        wait_until(lambda: len(hand.pending()) == 1, "Redis has handed the task out")
+        (task,) = hand.assign_to_frozen(processor, [(tasks.hang_politely, str(tmp_path / "started"))])
         request = hand.request("cancel", task)
         other = hand.request("cancel", "AbCdEfGhIj.8888888")
         beats = len(hand.beats())
@@ -169,7 +188,7 @@ class TestCancel:
         assert hand.answer(other) == "not_found"
 
     def test_many_cancels_in_quick_succession_leave_one_healthy_processor(
-        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path
+        self, hand: ByHand, impatient: WorkerProcess, tmp_path: Path
     ) -> None:
         log = str(tmp_path / "log")
         given = [hand.assign(tasks.note_start_and_work, log, f"line-{number}", 60.0) for number in range(20)]
@@ -185,7 +204,7 @@ class TestCancel:
 
         assert set(answers) <= {"canceled", "not_found"}
         assert hand.outcome(hand.assign(tasks.add, 1, 1)).value == 2
-        assert len(worker.processors()) == 1
+        assert len(impatient.processors()) == 1
 
 
 class TestGiveBack:
@@ -209,18 +228,35 @@ class TestGiveBack:
                 time.sleep(0.005)
             return gate
 
-        gate = tmp_path / "gate"
-        hand.warm_up()
-        hand.outcomes(hand.assign_together([(short_or_long, "")] * 40))
+        def returned() -> list[str]:
+            return [task for task in hand.returned() if task in given]
 
-        given = hand.assign_together(
-            [(short_or_long, "")] * 20 + [(short_or_long, str(gate))] + [(short_or_long, "")] * 60
-        )
-        outcomes = hand.outcomes(given[:20], timeout=2)
-        wait_until(lambda: hand.returned(), "the rest is given back")
+        def let_go_of() -> set[str]:
+            return {row.task for row in hand.rows()}.union(hand.returned())
+
+        for number in range(TRIES):
+            gate = tmp_path / f"gate-{number}"
+            hand.warm_up()
+            hand.wait_ended(hand.assign_together([(short_or_long, "")] * 40))
+            given = hand.assign_together(
+                [(short_or_long, "")] * 20 + [(short_or_long, str(gate))] + [(short_or_long, "")] * 60
+            )
+            long = given[20]
+            wait_until(lambda: long in hand.delivered(given), "the long task has come")  # noqa: B023
+            wait_until(
+                lambda: set(hand.delivered(given)) <= let_go_of() | {long},  # noqa: B023
+                "what was finished is sent, and the rest is given back",
+            )
+            if returned() == given[21:]:
+                break
+            # On a busy machine one before it took long as well, or fewer were read together.
+            gate.touch()
+            hand.wait_ended(given)
+            assert not {row.task for row in hand.rows()} & set(returned())
+        outcomes = {row.task: row for row in hand.rows()}
 
         assert all(outcomes[task].value == "" for task in given[:20])
-        assert hand.returned() == given[21:]
+        assert returned() == given[21:]
         for task in (given[21], given[80]):
             assert hand.answer(hand.request("cancel", task)) == "canceled"
         gate.touch()
@@ -236,20 +272,25 @@ class TestTimeLimit:
         ids=["polite", "stubborn", "native call"],
     )
     def test_a_task_that_runs_longer_fails_by_name(
-        self, hand: ByHand, worker: WorkerProcess, tmp_path: Path, function: Callable[[str], None]
+        self, hand: ByHand, impatient: WorkerProcess, tmp_path: Path, function: Callable[[str], None]
     ) -> None:
-        task = hand.assign(
-            function,
-            str(tmp_path / "started"),
-            extra={"options": orjson.dumps({"timeout_ms": 300, "retry_on": []}).decode()},
-        )
+        durations = []
+        for number in range(TRIES):
+            task = hand.assign(
+                function,
+                str(tmp_path / f"started-{number}"),
+                extra={"options": orjson.dumps({"timeout_ms": 300, "retry_on": []}).decode()},
+            )
 
-        row = hand.outcome(task)
+            row = hand.outcome(task)
 
-        assert row.status == "failed"
-        assert row.error is not None
-        assert row.error.startswith("TaskTimeoutError: expected the task to end within 0.3 s")
-        assert 300_000 <= row.duration_us < 1_500_000
+            assert row.status == "failed"
+            assert row.error is not None
+            assert row.error.startswith("TaskTimeoutError: expected the task to end within 0.3 s")
+            durations.append(row.duration_us)
+            if durations[-1] < 1_500_000:
+                break
+        assert 300_000 <= min(durations) < 1_500_000
         assert hand.outcome(hand.assign(tasks.add, 1, 1)).value == 2
 
     def test_a_task_that_ends_in_time_is_left_alone(self, hand: ByHand, worker: WorkerProcess) -> None:
@@ -282,7 +323,7 @@ class TestWhatTasksLeaveBehind:
         own, *others = map(int, (tmp_path / "pids").read_text().split())
         assert hand.answer(hand.request("cancel", task)) == "canceled"
 
-        assert not [pid for pid in others if is_alive(pid)]
+        wait_until(lambda: not [pid for pid in others if alive(pid)], "what it has started has ended")
         assert hand.outcome(hand.assign(tasks.pid)).value == own
 
     def test_what_a_task_leaves_of_its_own_accord_is_left_alone(self, hand: ByHand, worker: WorkerProcess) -> None:
@@ -294,7 +335,7 @@ class TestWhatTasksLeaveBehind:
         left = hand.outcome(hand.assign(leave_one)).value
         assert hand.outcome(hand.assign(tasks.nothing)).status == "success"
 
-        assert is_alive(left)
+        assert alive(left)
 
     def test_limits_and_timers_of_a_task_do_not_meet_the_next_one(self, hand: ByHand, worker: WorkerProcess) -> None:
         def tighten() -> tuple[int, int]:
@@ -303,7 +344,7 @@ class TestWhatTasksLeaveBehind:
 
             before = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] // 2, before[1]))
-            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            signal.setitimer(signal.ITIMER_REAL, 1.0)
             return before
 
         def look() -> tuple[tuple[int, int], int]:
@@ -311,11 +352,18 @@ class TestWhatTasksLeaveBehind:
             import resource
             import time
 
-            time.sleep(0.5)
+            time.sleep(1.2)
             return resource.getrlimit(resource.RLIMIT_NOFILE), os.getpid()
 
         pid = hand.outcome(hand.assign(tasks.pid)).value
-        first, second = hand.assign_together([(tighten,), (look,)])
+
+        def run_both() -> list[str]:
+            given = hand.assign_together([(tighten,), (look,)])
+            hand.wait_ended(given)
+            # On a busy machine the first may take long, and the second is given back.
+            return [] if set(given) & set(hand.returned()) else given
+
+        first, second = wait_until(run_both, "both have run")
 
         assert hand.outcome(second).value == (hand.outcome(first).value, pid)
 
@@ -338,10 +386,3 @@ class TestWhatTasksLeaveBehind:
 
         assert hand.outcome(hand.assign(tasks.pid)).value != spoiled
         assert "a processor ended between tasks" not in worker.log
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
