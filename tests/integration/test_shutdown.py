@@ -6,8 +6,10 @@ import pytest
 
 from conftest import Starter
 from gristmill import CancelledError, Client, ClientClosedError, ProtectedError
+from gristmill.protocol.keys import REQUEST_STREAMS
 from gristmill.scheduler.information import GOODBYE_SECONDS, LEAVING_SECONDS, is_ending
 from support import tasks
+from support.database import Database
 from support.waiting import wait_until
 
 
@@ -20,7 +22,7 @@ def test_protected_schedulers_refuse_in_the_words_that_people_know(start_cluster
         assert client.submit(abs, -1).result(timeout=30) == 1
 
 
-def test_without_protection_workers_and_schedulers_end_well(start_cluster: Starter) -> None:
+def test_without_protection_workers_and_schedulers_end_well(start_cluster: Starter, database: Database) -> None:
     cluster = start_cluster(workers=2, schedulers=2, scheduler_options={"protected": False})
     client = Client(cluster)
     future = client.submit(tasks.sleep_long, 600)
@@ -32,6 +34,9 @@ def test_without_protection_workers_and_schedulers_end_well(start_cluster: Start
         client.submit(abs, -1)
     wait_until(lambda: all(program.poll() is not None for program in cluster.processes), "everything has ended", 60)
     assert [program.returncode for program in cluster.processes] == [0, 0, 0, 0]
+    # Who says goodbye a second too late is heard by whoever schedules next.
+    if any(database.length(getattr(cluster.keys, name)()) for name in REQUEST_STREAMS):
+        cluster.add_scheduler()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from gristmill import Client, LocalCluster, SignatureError
 from gristmill.protocol import signing
+from gristmill.protocol.records import unpack_record
 from support import tasks
 from support.database import Database
 from support.waiting import wait_until
@@ -102,9 +103,9 @@ def test_an_outcome_that_was_planted_is_not_unpickled(
         if status == "failed":
             text = base64.b64encode(data).decode()
             data = json.dumps({"type": "x", "message": "", "traceback": "", "pickle": text}).encode()
-        (worker,) = database.zset(cluster.keys.workers())
-        row = [future.task_id, 1, status, base64.b64encode(data).decode(), 1, 1, 1, None]
-        body = json.dumps({"version": 1, "worker": worker, "outcomes": [row]})
+        record = unpack_record(database.hash(cluster.keys.task(future.task_id)))
+        row = [future.task_id, int(record["attempt"]), status, base64.b64encode(data).decode(), 1, 1, 1, None]
+        body = json.dumps({"version": 1, "worker": record["worker"], "outcomes": [row]})
         database.run("XADD", cluster.keys.results(), "*", "outcomes", body)
 
         assert isinstance(future.exception(timeout=30), SignatureError)

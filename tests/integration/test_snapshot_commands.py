@@ -128,7 +128,7 @@ def test_cancel_waits_until_the_schedulers_have_canceled(
 
     scheduling = threading.Thread(target=schedule)
     scheduling.start()
-    code, out, err = gristmill("cancel", "c.0000001", "c.0000002", "--reason", "wrong input")
+    code, out, err = gristmill("cancel", "c.0000001", "c.0000002", "--reason", "wrong input", "--wait", "60")
     scheduling.join()
 
     assert (code, err) == (exits.OK, "")

@@ -22,7 +22,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cluster(start_cluster: Starter) -> LocalCluster:
-    return start_cluster(workers=1, schedulers=1)
+    # With a lease that does not end by itself: without a worker there would be another reason.
+    return start_cluster(workers=1, schedulers=1, worker_options={"worker_lease_seconds": 60.0})
 
 
 def test_the_client_says_which_capability_is_missing_until_a_worker_has_it(
@@ -30,7 +31,7 @@ def test_the_client_says_which_capability_is_missing_until_a_worker_has_it(
 ) -> None:
     with Client(cluster) as client:
         future = client.options(capabilities=["gpu"]).submit(abs, -1)
-        wait_until(lambda: future.waiting_for, "the reason is known", timeout=30)
+        wait_until(lambda: future.waiting_for, "the reason is known", timeout=60)
 
         assert future.waiting_for == "no worker offers gpu; start one: gristmill worker --capabilities gpu"
         assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
@@ -38,10 +39,10 @@ def test_the_client_says_which_capability_is_missing_until_a_worker_has_it(
         ]
         with pytest.raises(concurrent.futures.TimeoutError, match="no worker offers gpu"):
             future.result(timeout=0)
-        assert client.submit(abs, -2).result(timeout=30) == 2  # it blocks nobody
+        assert client.submit(abs, -2).result(timeout=60) == 2  # it blocks nobody
 
         cluster.add_worker(capabilities="gpu")
-        assert future.result(timeout=30) == 1
+        assert future.result(timeout=60) == 1
         assert future.waiting_for == ""
 
 
@@ -52,7 +53,7 @@ def test_the_client_says_that_no_worker_has_its_python(cluster: LocalCluster, mo
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     with client:
         future = client.submit(abs, -1)
-        wait_until(lambda: future.waiting_for, "the reason is known", timeout=30)
+        wait_until(lambda: future.waiting_for, "the reason is known", timeout=60)
 
         assert f"no worker has Python 3.99, by which it was sent; the workers here have {here}" in future.waiting_for
         assert future.cancel()
@@ -66,7 +67,7 @@ def test_a_task_that_takes_long_needs_no_reason(cluster: LocalCluster, caplog: p
         look = client._session.lookout.look
         client._session.lookout.look = lambda: looked.append(look() is None)  # type: ignore[method-assign]
         future = client.submit(tasks.sleep_long, 60)
-        wait_until(lambda: looked, "it was looked", timeout=30)
+        wait_until(lambda: looked, "it was looked", timeout=60)
 
         assert future.waiting_for == ""
         assert caplog.records == []
