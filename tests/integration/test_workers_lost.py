@@ -253,7 +253,7 @@ def test_a_second_signal_makes_a_worker_stop_at_once(
         wait_until(lambda: "draining" in database.hash(cluster.keys.worker(worker)), "the worker drains")
         program.terminate()
 
-        assert program.wait(timeout=60) == 0
+        assert program.wait(timeout=30) == 0
         cluster.add_worker()
         assert future.result(timeout=60) > 0
         assert future.profiling_info().attempt == 2
