@@ -63,7 +63,7 @@ class Watched:
             )  # fmt: skip
             with contextlib.closing(Database(f"redis://127.0.0.1:{self.port}")) as database:
                 wait_until(
-                    lambda: self.sentinel.poll() is not None or self._knows_replica(database),  # noqa: B023
+                    lambda: self.sentinel.poll() is not None or self._knows_replica(database),
                     "the Sentinel knows the replica",
                 )
             if self.sentinel.poll() is None:

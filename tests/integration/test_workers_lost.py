@@ -289,7 +289,7 @@ def test_a_frozen_worker_is_replaced_and_has_no_say_when_it_comes_back(
         future = client.submit(tasks.wait_first_time_only, str(log), str(gate))
         first = started_pid(tmp_path / "log.started")
         cluster.add_worker(**LONG_LEASE)
-        everything = [frozen, *processors_of(frozen.pid)]
+        everything = [psutil.Process(frozen.pid), *processors_of(frozen.pid)]
         before = set(database.zset(cluster.keys.workers()))
         for process in everything:
             process.send_signal(signal.SIGSTOP)
