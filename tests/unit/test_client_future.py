@@ -328,7 +328,7 @@ def test_a_future_without_a_client_can_be_awaited() -> None:
         await asyncio.sleep(0)  # it begins
         assert future._gate is not None
         future.set_result(5)
-        return await asyncio.wait_for(awaiting, 10)
+        return await asyncio.wait_for(awaiting, 60)
 
     assert asyncio.run(set_meanwhile()) == 5
 

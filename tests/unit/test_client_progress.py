@@ -121,4 +121,4 @@ def test_it_may_be_closed_in_the_middle_of_advancing() -> None:
 
     threading.Thread(target=close, daemon=True).start()
 
-    assert has_returned.wait(10)
+    assert has_returned.wait(60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ def processors() -> Iterator[Processors]:
 def test_whichever_descriptor_is_the_last_a_processor_that_cannot_start_is_started_later(
     processors: Processors, handed: Handover, caplog: pytest.LogCaptureFixture
 ) -> None:
+    gc.collect()  # what earlier tests have left open is not closed in between
     before, limits = open_descriptors(), resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = failures = 0
     while not processors.alive:
