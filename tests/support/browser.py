@@ -29,6 +29,9 @@ from support.waiting import wait_until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 ANSWER_SECONDS = 100.0
+LEFT = ("target navigated or closed", "context was destroyed", "Cannot find context", "Cannot find default execution",
+        "Promise was collected")  # fmt: skip
+"""What the browser says of a page that was left while a script ran in it."""
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
     "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--mute-audio",
@@ -50,6 +53,10 @@ def require_chromium() -> str:
 
 class BrowserError(AssertionError):
     """The browser refused a command, or a script in the page failed."""
+
+
+class LeftError(BrowserError):
+    """The page in which a script should run was left at that moment."""
 
 
 class Browser:
@@ -119,7 +126,9 @@ class Browser:
             for answer in list(self._messages(deadline)):  # all of them: events behind the answer count too
                 if answer.get("id") == number:
                     if "error" in answer:
-                        raise BrowserError(f"{method}: {answer['error']['message']}")
+                        said = answer["error"]["message"]
+                        kind = LeftError if any(words in said for words in LEFT) else BrowserError
+                        raise kind(f"{method}: {said}")
                     found: dict[str, Any] = answer["result"]
                     return found
             if time.monotonic() > deadline:
@@ -181,12 +190,22 @@ class Tab:
 
     def go(self, address: str, *, wait: bool = True) -> None:
         """Go there and wait until the page is loaded."""
+        former = self._document()
         self.events.clear()
         failed = self.command("Page.navigate", url=address).get("errorText")
         if failed:
             raise BrowserError(f"{address}: {failed}")
         if wait:
-            wait_until(lambda: self.run("document.readyState") == "complete", f"{address} is loaded", 20)
+            # The answer may come while the former page, which is complete, still stands there.
+            wait_until(lambda: self._document() not in ("", former), f"{address} has taken the former one's place")
+            self.wait("document.readyState === 'complete'", f"{address} is loaded")
+
+    def _document(self) -> str:
+        """Which document is shown: each that is loaded has a name of its own; empty while one takes another's place."""
+        try:
+            return str(self.command("Page.getFrameTree")["frameTree"]["frame"]["loaderId"])
+        except LeftError:
+            return ""
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression; a promise is awaited."""
@@ -196,9 +215,16 @@ class Tab:
             raise BrowserError(f"{script}: {details.get('exception', {}).get('description', details['text'])}")
         return answer["result"].get("value")
 
-    def wait(self, script: str, what: str, timeout: float = 20.0) -> Any:
-        """Wait until the expression is true."""
-        return wait_until(lambda: self.run(script), what, timeout)
+    def wait(self, script: str, what: str, timeout: float = 60.0) -> Any:
+        """Wait until the expression is true, be it in another page to which this one leads."""
+
+        def found() -> Any:
+            try:
+                return self.run(script)
+            except LeftError:
+                return None
+
+        return wait_until(found, what, timeout)
 
     def view(
         self, *, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True, scale: float = 1
@@ -210,6 +236,8 @@ class Tab:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", features=[scheme])
         self.command("Emulation.setScriptExecutionDisabled", value=not script)
+        self.wait(f"innerWidth === {width} && innerHeight === {height}", "the page has its size")
+        self.wait(f"matchMedia('(prefers-color-scheme: dark)').matches === {str(dark).lower()}", "it has its theme")
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
         """Save what is shown as a PNG; `whole` also what lies below the window."""
