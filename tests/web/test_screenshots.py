@@ -35,7 +35,7 @@ def test_the_page_of_a_cluster_at_work_is_a_picture_with_something_on_it(
     start_cluster: Any, server: RedisServer, database: Database, namespace: str, tmp_path: Path
 ) -> None:
     database.run("CONFIG", "SET", "appendonly", "yes")
-    cluster = start_cluster(workers=3, worker_options={"concurrency": 2})
+    cluster = start_cluster(workers=3, worker_options={"concurrency": 2, "worker_lease_seconds": 30.0})
     program = PageProgram(server.address, namespace)
     folder = IMAGES if os.environ.get("GRISTMILL_TEST_PICTURES") == "1" else tmp_path
     folder.mkdir(exist_ok=True)
@@ -44,15 +44,17 @@ def test_the_page_of_a_cluster_at_work_is_a_picture_with_something_on_it(
             chance = random.Random(7)
             futures = [client.submit(simulate, chance.uniform(0.2, 1.5)) for _ in range(100)]
             failing = [client.submit(refuse, row) for row in range(3)]
-            wait_until(lambda: sum(future.done() for future in futures) >= 20, "the cluster is at work", 60)
+            lasting = client.submit(simulate, 3600.0)  # however long the pictures take, a task executes
+            wait_until(lambda: sum(future.done() for future in futures) >= 20, "the cluster is at work")
             for path, name, dark in PICTURES:
                 tab = browser.open(f"{program.address}{path}", dark=dark, width=1440, height=900)
-                tab.wait("document.querySelectorAll('tbody tr, svg rect').length >= 3", f"{path} shows something", 40)
+                tab.wait("document.querySelectorAll('tbody tr, svg rect').length >= 3", f"{path} shows something")
                 if path == "/":
-                    tab.wait("document.querySelector('#workers .current .function') !== null", "a task executes", 40)
+                    tab.wait("document.querySelector('#workers .current .function') !== null", "a task executes")
                 tab.picture(folder / f"{name}.png", whole=False)
                 assert tab.complaints() == []
                 tab.close()
+            lasting.cancel()
             for future in futures:
                 future.result(timeout=60)
             assert all(future.exception(timeout=60) for future in failing)
