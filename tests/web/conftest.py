@@ -20,15 +20,25 @@ if TYPE_CHECKING:
 
 MakeApp = Callable[..., Flask]
 
+PATIENCE_SECONDS = 60.0
+
 
 @pytest.fixture
 def seeding(database: Database, keys: Keys) -> Seeding:
     return Seeding(database, keys)
 
 
+@pytest.fixture(autouse=True)
+def _the_first_view_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What there was before the first view is read by its end, also on a machine that stalls."""
+    monkeypatch.setattr("gristmill_web.history.reader.FIRST_READ_SECONDS", PATIENCE_SECONDS)
+
+
 @pytest.fixture
-def make_app(server: RedisServer, namespace: str) -> Iterator[MakeApp]:
-    """Makes an application; settings may be given by name."""
+def make_app(server: RedisServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeApp]:
+    """Makes an application; settings may be given by name. Its Redis is there, so it is waited for."""
+    monkeypatch.setattr("gristmill_web.app.REDIS_TIMEOUT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("gristmill_web.board.PATIENCE_SECONDS", PATIENCE_SECONDS)
     made: list[Flask] = []
 
     def make(**settings: object) -> Flask:

@@ -140,7 +140,7 @@ def test_what_is_not_there_is_not_acted_upon(acting: FlaskClient, database: Data
 
 
 def test_orders_reach_a_real_cluster(start_cluster: Any, make_app: Any, server: RedisServer, namespace: str) -> None:
-    cluster = start_cluster(workers=1, worker_options={"concurrency": 1})
+    cluster = start_cluster(workers=1, worker_options={"concurrency": 1, "worker_lease_seconds": 60.0})
     page = make_app(actions=True).test_client()
 
     def act(path: str, expected: str) -> int:
@@ -149,7 +149,7 @@ def test_orders_reach_a_real_cluster(start_cluster: Any, make_app: Any, server: 
         return status
 
     with Client(cluster.address, namespace=namespace) as client, Snapshot(cluster.address, namespace) as snapshot:
-        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
         assert act("dispatch/pause", "running") == 202
         wait_until(snapshot.paused, "dispatch is paused")
         assert act("dispatch/pause", "running") == 409
@@ -162,9 +162,10 @@ def test_orders_reach_a_real_cluster(start_cluster: Any, make_app: Any, server: 
         assert act(f"clients/{known.client}/cancel-all", "live") == 202
         wait_until(waiting.cancelled, "the task is canceled")
         assert act("dispatch/resume", "paused") == 202
-        assert client.submit(sum, [5, 6]).result(timeout=30) == 11
+        assert client.submit(sum, [5, 6]).result(timeout=60) == 11
         (worker,) = snapshot.workers().rows
-        assert act(f"workers/{worker.worker}/drain", "live") == 202
+        # A worker that has not been heard for a while is live again with its next heartbeat.
+        wait_until(lambda: act(f"workers/{worker.worker}/drain", "live") == 202, "the worker is told to leave")
         wait_until(lambda: snapshot.workers().total == 0, "the worker has left")
         orders = [(order.action, order.reason, order.answer) for order in snapshot.audit()]
     assert orders[::-1] == [(action, "a test", "applied") for action in ("pause", "cancel_client", "resume", "drain")]

@@ -80,7 +80,7 @@ def graphs(page: FlaskClient, seeding: Seeding) -> FlaskClient:
     )  # fmt: skip
     seeding.changes(("c.0000001", "success", 1, worker, "shop.load", 10, 10, 10))
     seeding.changes(("c.0000002", "failed", 1, worker, "shop.tax", 10, 10, 10, "ValueError: no"))
-    wait_until(lambda: "g1" in page.get("/graphs").text, "the graph is read", 30)
+    wait_until(lambda: "g1" in page.get("/graphs").text, "the graph is read")
     return page
 
 

@@ -248,6 +248,8 @@ def test_a_task_that_ended_in_a_gap_does_not_run_for_ever(
 def test_a_redis_that_has_lost_its_data_begins_anew(history: History, seeding: Seeding, database: Database) -> None:
     seeding.changes(("c.0000001", "running", 1, WORKER, "f"), ("c.0000002", "success", 1, WORKER, "f", 1, 1, 1))
     history.catch_up()
+    before = seeding.now()
+    wait_until(lambda: seeding.now() > before, "what comes now has a later time")
     database.run("FLUSHALL")
     again = Seeding(database, seeding.keys)
     again.changes(("c.0000003", "inactive", 0, "", "f"))

@@ -162,6 +162,7 @@ def test_a_page_costs_one_short_pipeline_once_the_fleet_is_known(
     seeding.worker(WORKER)
     seeding.scheduler("s1")
     page.get("/")
+    page.application.extensions["gristmill_history"].stop()  # it asks by itself, too
 
     def commands() -> int:
         return int(database.run("INFO", "stats").decode().partition("total_commands_processed:")[2].split()[0])

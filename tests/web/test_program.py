@@ -43,7 +43,7 @@ class Program:
         """Exit code and standard error."""
         if not self._ended:
             self._ended = True
-            _, self._errors = self.process.communicate(timeout=15)
+            _, self._errors = self.process.communicate(timeout=60)
         return self.process.returncode, self._errors
 
 
@@ -73,7 +73,7 @@ def arguments(server: RedisServer, namespace: str) -> list[str]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_it_is_told_to_stop(start: Start, arguments: list[str], number: signal.Signals) -> None:
     program = start(*arguments)
-    with urllib.request.urlopen(program.address(), timeout=10) as answer:
+    with urllib.request.urlopen(program.address(), timeout=60) as answer:
         assert answer.status == 200
         assert "Server" not in answer.headers
 
@@ -98,7 +98,7 @@ def test_it_ends_with_its_owner(start: Start, arguments: list[str]) -> None:
 def test_headers_of_proxies_that_were_not_declared_change_nothing(start: Start, arguments: list[str]) -> None:
     program = start(*arguments)
     request = urllib.request.Request(program.address(), headers={"X-Forwarded-Prefix": "/mill"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert b"/mill" not in answer.read()
     program.process.terminate()
     program.end()
@@ -108,7 +108,7 @@ def test_a_host_name_of_somebody_else_is_refused_on_the_wire(start: Start, argum
     program = start(*arguments)
     request = urllib.request.Request(program.address(), headers={"Host": "evil.example"})
     with pytest.raises(urllib.error.HTTPError, match="400"):
-        urllib.request.urlopen(request, timeout=10)
+        urllib.request.urlopen(request, timeout=60)
     program.process.terminate()
     program.end()
 
@@ -134,7 +134,7 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(start: Start, arguments
 
 def test_it_starts_without_redis_and_says_so_on_the_page(start: Start) -> None:
     program = start("--redis", "unix:///nowhere/redis.sock", "--port", "0")
-    with urllib.request.urlopen(program.address(), timeout=10) as answer:
+    with urllib.request.urlopen(program.address(), timeout=60) as answer:
         assert b"Redis is away." in answer.read()
     program.process.terminate()
 

@@ -32,7 +32,8 @@ def fail_late(message: str) -> NoReturn:
 
 
 def test_what_a_cluster_did_is_on_the_pages(start_cluster: Callable[..., LocalCluster], namespace: str) -> None:
-    cluster = start_cluster(workers=2)
+    # Nobody is lost here: a lease that ended by itself would be an attempt more.
+    cluster = start_cluster(workers=2, worker_options={"worker_lease_seconds": 60.0})
     app = create_app(PageSettings.model_validate({"redis": cluster.address, "namespace": namespace}))
     page = app.test_client()
 
@@ -45,7 +46,7 @@ def test_what_a_cluster_did_is_on_the_pages(start_cluster: Callable[..., LocalCl
         failed = client.options(retries=1).submit(fail_late, "no <price>")
         after = client.submit(tasks.add, failed, 1)
         assert isinstance(after.exception(), ValueError)
-        slow = client.submit(tasks.sleep_long, 60)
+        slow = client.submit(tasks.sleep_long, 3600)
         wait_until(lambda: page.get("/api/v1/timeline").get_json()["spans"], "the timeline has bars")
         wait_until(
             lambda: any(one["state"] == "running" for one in page.get("/api/v1/timeline").get_json()["spans"]),
