@@ -13,7 +13,7 @@ import pytest
 
 from support.enclosure import Enclosure, enclosure
 
-SMALL = ["--tasks", "200", "--reps", "1", "--rounds", "20"]
+SMALL = ["--tasks", "1000", "--reps", "1", "--rounds", "20"]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def bench(place: Enclosure, *arguments: str) -> subprocess.CompletedProcess[str]
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
         env=place.environment,
     )

@@ -18,7 +18,7 @@ import pytest
 from support.enclosure import Enclosure, enclosure
 from support.waiting import wait_until
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_keep_stays_up_with_its_page_until_ctrl_c(place: Enclosure, tree: Path) 
     address = running.read_until(r"Still up: page (http://\S+), Redis")[1]
     running.read_until("Ctrl-C takes everything down")
 
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         assert answer.status == 200
     wait_until(lambda: running.process.poll() is None, "the demo is still up")
     running.press_ctrl_c()

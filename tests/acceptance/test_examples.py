@@ -45,7 +45,7 @@ def test_the_example_does_what_it_promises(place: Enclosure, name: str) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=200,
         check=False,
         env=place.environment,
     )
