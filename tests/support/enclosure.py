@@ -14,7 +14,7 @@ import psutil
 from support.waiting import wait_until
 
 MARK = "GRISTMILL_TEST_ENCLOSURE"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 class Enclosure:

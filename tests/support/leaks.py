@@ -15,8 +15,6 @@ import psutil
 from support.waiting import wait_until
 
 MARK = "GRISTMILL_TEST_RUN"
-PATIENCE_SECONDS = 10.0
-"""How long what is ending may take to end."""
 
 OUR_FILES = ("gristmill", "gmtest-")
 """How names of our own begin in the folder for temporary files."""
@@ -89,7 +87,7 @@ class Leaks:
         return our_files() - self._files
 
     def check(self) -> None:
-        """Fail unless everything that came with the test is gone, or goes within a few seconds."""
+        """Fail unless everything that came with the test is gone, or goes soon."""
         wait_until(lambda: not self.processes() or None, f"the test leaves no process behind: {self.processes()}")
         wait_until(lambda: not self.threads() or None, f"the test leaves no thread behind: {self.threads()}")
         wait_until(lambda: not self.files() or None, f"the test leaves no file behind: {self.files()}")
