@@ -140,7 +140,7 @@ def test_what_is_not_there_is_not_acted_upon(acting: FlaskClient, database: Data
 
 
 def test_orders_reach_a_real_cluster(start_cluster: Any, make_app: Any, server: RedisServer, namespace: str) -> None:
-    cluster = start_cluster(workers=1, worker_options={"concurrency": 1, "worker_lease_seconds": 60.0})
+    cluster = start_cluster(workers=1, worker_options={"concurrency": 1, "worker_lease_seconds": 15.0})
     page = make_app(actions=True).test_client()
 
     def act(path: str, expected: str) -> int:

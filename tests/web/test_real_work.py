@@ -33,7 +33,7 @@ def fail_late(message: str) -> NoReturn:
 
 def test_what_a_cluster_did_is_on_the_pages(start_cluster: Callable[..., LocalCluster], namespace: str) -> None:
     # Nobody is lost here: a lease that ended by itself would be an attempt more.
-    cluster = start_cluster(workers=2, worker_options={"worker_lease_seconds": 60.0})
+    cluster = start_cluster(workers=2, worker_options={"worker_lease_seconds": 15.0})
     app = create_app(PageSettings.model_validate({"redis": cluster.address, "namespace": namespace}))
     page = app.test_client()
 

@@ -35,7 +35,7 @@ def test_the_page_of_a_cluster_at_work_is_a_picture_with_something_on_it(
     start_cluster: Any, server: RedisServer, database: Database, namespace: str, tmp_path: Path
 ) -> None:
     database.run("CONFIG", "SET", "appendonly", "yes")
-    cluster = start_cluster(workers=3, worker_options={"concurrency": 2, "worker_lease_seconds": 30.0})
+    cluster = start_cluster(workers=3, worker_options={"concurrency": 2, "worker_lease_seconds": 15.0})
     program = PageProgram(server.address, namespace)
     folder = IMAGES if os.environ.get("GRISTMILL_TEST_PICTURES") == "1" else tmp_path
     folder.mkdir(exist_ok=True)
