@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+TIDYING_SECONDS = 30.0
+"""After this time another interrupt counts again: Python swallows one that is raised in a destructor or a callback of
+a weak reference, and then nothing unwinds."""
 
 
 @contextmanager
@@ -18,12 +22,13 @@ def one_interrupt() -> Iterator[None]:
     Whoever presses Ctrl-C twice would otherwise interrupt the tidying up, and leave processes and files behind.
     It stays so after an interrupt: what follows is the end of the program. Main thread only.
     """
-    pressed = False
+    pressed: float | None = None
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal pressed
-        if not pressed:
-            pressed = True
+        now = time.monotonic()
+        if pressed is None or now - pressed > TIDYING_SECONDS:
+            pressed = now
             raise KeyboardInterrupt
 
     # What is ignored stays so: `nohup` means it.
@@ -33,4 +38,4 @@ def one_interrupt() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if pressed else handler)
+            signal.signal(number, handler if pressed is None else signal.SIG_IGN)
