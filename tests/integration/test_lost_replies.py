@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gristmill import Client, LocalCluster
+from gristmill import Client, LocalCluster, QueueFullError
 from support import tasks
-from support.proxy import FaultProxy
+from support.database import Database
+from support.proxy import PASS, Command, Fault, FaultProxy, Verdict
 from support.server import RedisServer
 from support.waiting import wait_until
 
@@ -83,3 +84,24 @@ def test_a_processor_that_loses_a_reply_runs_every_task_once(
         assert client.gather(futures, timeout=60) == [str(number) for number in range(200)]
         wait_until(lost.is_set, f"a reply to {name.decode()} was lost")
     assert Counter(tasks.started_lines(log)) == Counter(str(number) for number in range(200))
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["heard", "on its way"])
+def test_a_client_whose_last_batch_was_refused_leaves_without_it(
+    proxy: FaultProxy, start_cluster: Starter, database: Database, heard: bool
+) -> None:
+    cluster = start_cluster(workers=1)
+
+    def full(command: Command) -> Verdict:
+        if command.name == b"XADD" and command.words[3] == b"tasks":
+            return Verdict(Fault.REFUSE, error=b"OOM command not allowed when used memory > 'maxmemory'.")
+        return PASS
+
+    with Client(proxy.address, namespace=cluster.namespace, connect_timeout=30) as client:
+        assert client.submit(abs, -3).result(timeout=30) == 3
+        proxy.on_command = full
+        future = client.submit(abs, -4)
+        if heard:
+            assert isinstance(future.exception(timeout=60), QueueFullError)
+    # Had it named the refused batch, the schedulers would have waited a minute for that.
+    wait_until(lambda: not database.zset(cluster.keys.clients()), "the client is gone", timeout=45)

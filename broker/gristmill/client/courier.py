@@ -142,10 +142,25 @@ class Courier:
         with session.lock:
             session.state = CLOSED
         if session.commands.connected and not session.broken and session.outbox.registration:
-            unread = session.write.replies if session.write else 0
-            session.commands.send(session.outbox.disconnect_request())
-            for _ in range(unread + 1):
-                session.commands.read()
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Ask to be forgotten when the batches are applied that Redis has, or is just being given.
+
+        At once, for Redis may be slow and this process in haste. But schedulers would wait a minute for a batch that
+        Redis has refused: then it is asked again, without it.
+        """
+        session = self.session
+        commands, write = session.commands, session.write
+        under_way = write.batch if write is not None else 0
+        commands.send(session.outbox.disconnect_request(max(session.acknowledged, under_way)))
+        if write is not None:
+            try:
+                session.read_replies()
+            except RedisRefusedError:
+                commands.send(session.outbox.disconnect_request(session.acknowledged))
+                commands.read()
+        commands.read()
 
     def _turn_safely(self, longest: float) -> None:
         session = self.session

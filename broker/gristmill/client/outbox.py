@@ -413,9 +413,9 @@ class Outbox:
         body = batches.body(client=self.client, **fields)
         commands.append(pack(("XADD", self._cancels_key, "*", kind, body)))
 
-    def disconnect_request(self) -> bytes:
-        """The packed request by which the client goes."""
-        body = batches.body(client=self.client, after=self.last)
+    def disconnect_request(self, after: int) -> bytes:
+        """The packed request by which the client goes when its batches up to `after` are applied."""
+        body = batches.body(client=self.client, after=after)
         return pack(("XADD", self._cancels_key, "*", "disconnect", body))
 
     def beat(self, figures: dict[str, float]) -> bytes:
