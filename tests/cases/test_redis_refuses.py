@@ -14,7 +14,6 @@ import pytest
 from gristmill import Client, ConnectionLostError, Future, GristmillError, LocalCluster, QueueFullError, TaskLostError
 from gristmill.doctor import examine
 from gristmill.errors import AddressError
-from gristmill.ports import free_port
 from gristmill.protocol.keys import GROUP_PROCESSORS, GROUP_SCHEDULERS, REQUEST_STREAMS
 from gristmill.scheduler import leases
 from gristmill.scheduler.controller import Replica
@@ -24,7 +23,7 @@ from gristmill.store.connection import Connection
 from gristmill.transitions import Scripts
 from support import tasks
 from support.database import Database
-from support.server import RedisServer
+from support.server import RedisServer, free_port
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
@@ -52,6 +51,19 @@ def submit_until_refused(client: Client, most: int) -> tuple[list[Future], str]:
     return accepted, ""
 
 
+def until_refused(client: Client) -> tuple[list[Future], str]:
+    """The same, however long the client takes to learn that the intake is closed."""
+    accepted: list[Future] = []
+
+    def refused() -> str:
+        more, words = submit_until_refused(client, 200)
+        accepted.extend(more)
+        return words
+
+    words = wait_until(refused, "new tasks are refused")
+    return accepted, words
+
+
 def test_h24_a_full_redis_refuses_new_tasks_and_loses_none_of_the_others(
     own_server: RedisServer, own_database: Database, start_cluster: Starter
 ) -> None:
@@ -59,20 +71,18 @@ def test_h24_a_full_redis_refuses_new_tasks_and_loses_none_of_the_others(
     every accepted task ends, at the latest when there is room again."""
     cluster = start_cluster(redis=own_server.address)
     with Client(cluster) as client:
+        taken = [client.submit(tasks.sleep_long, 0.01) for _ in range(100)]
+        client.flush(timeout=30)
+        # From here on the schedulers may close the intake before they apply anything.
+        wait_until(lambda: own_database.length(cluster.keys.submit()) == 0, "all of them are taken")
         own_database.run("CONFIG", "SET", "maxmemory", memory(own_database) + 1_000_000)
-        accepted: list[Future] = []
-
-        def refused() -> str:
-            more, words = submit_until_refused(client, 200)
-            accepted.extend(more)
-            return words
-
-        assert "maxmemory" in wait_until(refused, "new tasks are refused", timeout=30)
+        accepted, words = until_refused(client)
+        assert "maxmemory" in words
         own_database.run("CONFIG", "SET", "maxmemory", 0)
 
         outcomes = [future.exception(timeout=60) for future in accepted]
         assert {type(outcome) for outcome in outcomes} <= {type(None), QueueFullError}
-        assert outcomes.count(None) > 0
+        assert client.gather(taken, timeout=60) == [0.01] * 100
         wait_until(lambda: len(submit_until_refused(client, 1)[0]) == 1, "new tasks are taken", timeout=30)
 
 
@@ -92,10 +102,18 @@ def test_h27_after_the_work_nothing_is_left_in_redis(start_cluster: Starter, dat
     def left() -> set[str]:
         return {key for key in database.keys(prefix) if database.lifetime_ms(key) < 0} - before
 
+    def requests() -> int:
+        return sum(database.length(getattr(cluster.keys, name)()) for name in REQUEST_STREAMS if name != "heartbeats")
+
+    def held() -> int:
+        return sum(database.length(cluster.keys.worker_tasks(one)) for one in database.zset(cluster.keys.workers()))
+
     wait_until(lambda: not left(), f"nothing is left of {left()}", timeout=30)
-    assert all(database.length(getattr(cluster.keys, name)()) <= 0 for name in REQUEST_STREAMS if name != "heartbeats")
-    assert all(database.length(cluster.keys.worker_tasks(one)) == 0 for one in database.zset(cluster.keys.workers()))
-    assert memory(database) - history(database, known) < used + 2_000_000
+    # A worker may still answer for a task that was to be moved and had ended.
+    wait_until(lambda: requests() == 0, "no request is left")
+    wait_until(lambda: held() == 0, "no worker has a task")
+    # Redis frees large things behind our backs.
+    wait_until(lambda: memory(database) - history(database, known) < used + 2_000_000, "the memory is free")
 
 
 def history(database: Database, known: tuple[str, ...]) -> int:
@@ -108,13 +126,13 @@ def test_h28_a_limit_refuses_what_is_too_much_and_drops_nothing_that_was_taken(
     """Beyond the configured number of waiting tasks `submit` raises; what it took before runs."""
     cluster = start_cluster(workers=0, schedulers=1, scheduler_options={"max_tasks_waiting": 100})
     with Client(cluster) as client:
-        futures = [client.submit(abs, -number) for number in range(120)]
+        futures = [client.submit(abs, -number) for number in range(100)]  # with fewer of them there the intake is open
         client.flush(timeout=30)
-        wait_until(lambda: database.string(cluster.keys.intake()) != "open", "the intake is closed")
-        surplus, words = submit_until_refused(client, 5000)
+        wait_until(lambda: database.string(cluster.keys.intake()) not in (None, "open"), "the intake is closed")
+        surplus, words = until_refused(client)
         assert "max_tasks_waiting" in words
         cluster.add_worker()
-        assert client.gather(futures, timeout=60) == list(range(120))
+        assert client.gather(futures, timeout=60) == list(range(100))
         assert {type(one.exception(timeout=30)) for one in surplus} <= {type(None), QueueFullError}
 
 
@@ -153,7 +171,7 @@ def test_h30_a_redis_that_refuses_writes_is_named_and_afterwards_all_goes_on(
         own_database.run("CONFIG", "SET", "min-replicas-to-write", "1")
         futures = [client.submit(abs, -number) for number in range(50)]
         with pytest.raises(TimeoutError, match="NOREPLICAS"):
-            client.flush(timeout=3)
+            client.flush(timeout=8)
         gate.touch()
         findings = examine(own_server.address, cluster.namespace)
         assert [one.text for one in findings if one.level == "FAIL" and "NOREPLICAS" in one.text]
@@ -163,8 +181,9 @@ def test_h30_a_redis_that_refuses_writes_is_named_and_afterwards_all_goes_on(
 
         own_database.run("ACL", "SETUSER", "default", "-xadd", "-evalsha")
         futures = [client.submit(abs, -number) for number in range(50)]
+        # It has just been refused for long: the next try, which hears the reason, may come after two seconds.
         with pytest.raises(TimeoutError, match="NOPERM"):
-            client.flush(timeout=3)
+            client.flush(timeout=8)
         own_database.run("ACL", "SETUSER", "default", "+@all")
         assert client.gather(futures, timeout=60) == list(range(50))
     assert all(program.poll() is None for program in cluster.processes)
@@ -183,16 +202,22 @@ def test_h31_who_may_throw_tasks_away_is_named_and_lost_records_hang_nobody(
     cluster = start_cluster(redis=own_server.address, workers=1)
     with Snapshot(own_server.address, cluster.namespace) as snapshot:
         assert "eviction-policy" in [alert.code for alert in snapshot.alerts()]
-    said = wait_until(lambda: capfd.readouterr().err, "the scheduler says so")
-    assert "maxmemory-policy" in said
+    said: list[str] = []
+
+    def warned() -> bool:
+        said.append(capfd.readouterr().err)
+        return "maxmemory-policy" in "".join(said)
+
+    wait_until(warned, "the scheduler says so")
     gate = tmp_path / "gate"
     with Client(cluster) as client:
         running = client.submit(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
+        wait_until((tmp_path / "started").exists, "a task executes", timeout=30)
         queued = client.options(capabilities=[]).submit(abs, -1)
         client.flush(timeout=30)
-        wait_until((tmp_path / "started").exists, "a task executes", timeout=30)
-        for future in (running, queued):
-            assert own_database.run("DEL", cluster.keys.task(future.task_id)) == 1
+        records = [cluster.keys.task(future.task_id) for future in (running, queued)]
+        wait_until(lambda: all(map(own_database.exists, records)), "both are there")
+        assert own_database.run("DEL", *records) == 2
         gate.touch()
         for future in (running, queued):
             assert type(future.exception(timeout=60)) in (type(None), TaskLostError)

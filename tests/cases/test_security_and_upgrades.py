@@ -19,14 +19,13 @@ import pytest
 
 from gristmill import Client, GristmillError, LocalCluster, SignatureError
 from gristmill.errors import AddressError
-from gristmill.ports import free_port
 from gristmill.protocol import signing
 from gristmill.protocol.keys import Keys
 from support import tasks
 from support.database import Database
 from support.leaks import Leaks
 from support.programs import Programs
-from support.server import RedisServer
+from support.server import RedisServer, free_port
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]

@@ -22,6 +22,9 @@ from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
 
+PATIENT = 30.0
+"""A lease for workers that do not die: none is to be taken for dead on a slow machine."""
+
 INTERRUPTED = """
 import os, random, signal, sys, threading, time
 from gristmill import Client
@@ -29,16 +32,15 @@ from support import tasks
 
 client = Client(sys.argv[1], namespace=sys.argv[2], connect_timeout=60)
 chance = random.Random(26)
-interrupts = 300
-sent = received = number = 0
+interrupts = 200
+received = number = 0
 kept = []
 
 def interrupt():
-    global sent
-    for _ in range(interrupts):
+    end = time.monotonic() + 60
+    while received < interrupts and time.monotonic() < end:  # two that come at once count as one
         time.sleep(chance.uniform(0.001, 0.006))
         os.kill(os.getpid(), signal.SIGINT)
-        sent += 1
 
 def interrupt_later():
     begun.wait()
@@ -47,14 +49,16 @@ def interrupt_later():
 begun = threading.Event()
 thread = threading.Thread(target=interrupt_later)
 thread.start()
-while thread.is_alive():
+while True:
     try:
-        begun.set()
-        number += 1
-        future = client.submit(tasks.echo, number)
-        kept.append((number, future))
-        value = future.result(timeout=60)
-        assert value == number, (value, number)
+        while thread.is_alive():
+            begun.set()
+            number += 1
+            future = client.submit(tasks.echo, number)
+            kept.append((number, future))
+            value = future.result(timeout=60)
+            assert value == number, (value, number)
+        break
     except KeyboardInterrupt:
         received += 1
 while True:
@@ -69,7 +73,7 @@ while True:
     except KeyboardInterrupt:
         received += 1
 print(len(kept), received)
-assert len(kept) > 50 and received > interrupts / 2
+assert len(kept) > 50 and received >= interrupts
 """
 
 
@@ -97,7 +101,7 @@ def test_h69_a_signal_to_the_whole_group_lets_the_task_finish(
     arrives, and the worker exits with 0."""
     gate = tmp_path / "gate"
     programs.scheduler()
-    worker = programs.worker()
+    worker = programs.worker("--worker-lease-seconds", str(PATIENT))
     with programs.client() as client:
         future = client.submit(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
         wait_until((tmp_path / "started").exists, "the task has started", timeout=60)
@@ -109,7 +113,7 @@ def test_h69_a_signal_to_the_whole_group_lets_the_task_finish(
         gate.touch()
 
         assert future.result(timeout=60) == int((tmp_path / "started").read_text())
-        assert worker.exit_code() == 0
+        assert worker.exit_code(timeout=60) == 0
 
 
 def test_h70_a_worker_with_little_time_to_stop_gives_its_work_to_others(
@@ -117,7 +121,8 @@ def test_h70_a_worker_with_little_time_to_stop_gives_its_work_to_others(
 ) -> None:
     """With a second to drain: what has not started begins elsewhere at once, what executes begins again elsewhere and
     is not charged with a death, and the worker is shown as left, not as lost."""
-    cluster = start_cluster(workers=1, worker_options={"drain_seconds": 1.0})
+    options = {"drain_seconds": 1.0, "worker_lease_seconds": PATIENT}
+    cluster = start_cluster(workers=1, worker_options=options)
     (leaving,) = cluster.workers
     logs = [tmp_path / "log-0", tmp_path / "log-1"]
     with Client(cluster) as client:
@@ -135,7 +140,8 @@ def test_h70_a_worker_with_little_time_to_stop_gives_its_work_to_others(
         assert running.profiling_info().attempt == 2
         assert leaving.wait(timeout=30) == 0
         cluster.workers.remove(leaving)
-        assert database.hash(cluster.keys.worker(before))["gone"] == "left"
+        record = cluster.keys.worker(before)
+        assert wait_until(lambda: database.hash(record).get("gone"), "the worker is gone") == "left"
     assert len(tasks.started_lines(logs[0])) == 2
 
 
@@ -148,9 +154,8 @@ client = Client(sys.argv[1], namespace=sys.argv[2], connect_timeout=60)
 
 def interrupted(name, call):
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    begun = time.monotonic()
     try:
+        timer.start()
         call()
     except KeyboardInterrupt:
         print(name, flush=True)
@@ -255,7 +260,7 @@ def test_h14_h89_workers_that_leave_finish_what_they_execute_and_charge_nobody(
 ) -> None:
     """Four workers are told to leave, two of them in the middle of a task: the idle ones go at once, the busy ones when
     their task has finished; meanwhile others come and go. No task starts twice, and none is charged with a death."""
-    cluster = start_cluster(workers=4)
+    cluster = start_cluster(workers=4, worker_options={"worker_lease_seconds": PATIENT})
     log, gate = tmp_path / "log", tmp_path / "gate"
 
     def note_and_wait(log: str, name: str, gate: str) -> int:
@@ -267,8 +272,9 @@ def test_h14_h89_workers_that_leave_finish_what_they_execute_and_charge_nobody(
     with Client(cluster) as client:
         fragile = client.options(max_deaths=1)
         futures = [fragile.submit(note_and_wait, str(log), name, str(gate)) for name in ("a", "b")]
-        wait_until(lambda: len(tasks.started_lines(log)) == 2, "two execute", timeout=30)
-        busy_pids = {int(Path(f"{log}.{name}").read_text()) for name in ("a", "b")}
+        marks = [Path(f"{log}.{name}") for name in ("a", "b")]
+        wait_until(lambda: all(mark.exists() for mark in marks), "two execute", timeout=30)
+        busy_pids = {int(mark.read_text()) for mark in marks}
         busy = [one for one in cluster.workers if busy_pids & {p.pid for p in psutil.Process(one.pid).children()}]
         assert len(busy) == 2
         queued = [fragile.submit(tasks.note_start_and_work, str(log), f"q{at}", 0.02) for at in range(60)]

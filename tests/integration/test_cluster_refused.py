@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,25 +13,7 @@ import pytest
 from gristmill.cli import exits
 from gristmill.errors import AddressError
 from gristmill.store.connection import Connection, connect_patiently
-from support.server import READY, require_server_binary
-
-BUS = 10_000
-"""A node listens at this distance from its port as well."""
-
-
-def free_port() -> int:
-    """A port that is free, and whose bus port is as well. Both lie below those that the system gives away by itself: no
-    other program takes one of them before the node does.
-    """
-    for port in range(12_000 + os.getpid() % 8_000, 22_000):
-        with closing(socket.socket()) as first, closing(socket.socket()) as second:
-            try:
-                first.bind(("127.0.0.1", port))
-                second.bind(("127.0.0.1", port + BUS))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no port is free")
+from support.server import READY, free_port, require_server_binary
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +57,7 @@ def test_nobody_tries_again(node: str) -> None:
 def test_a_program_ends_with_one_line(node: str, module: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", module, "--redis", node],
-        check=False, capture_output=True, text=True, timeout=60,
+        check=False, capture_output=True, text=True, timeout=20,
     )  # fmt: skip
 
     assert ended.returncode == exits.USAGE

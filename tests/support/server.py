@@ -7,12 +7,15 @@ The server itself is not `EmbeddedRedis`: the tests kill it, restart it and conf
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,26 @@ from gristmill.store.embedded import SERVER_VARIABLE, find_server
 
 READY = b"eady to accept connections"
 _PR_SET_PDEATHSIG = 1
+
+FIRST_PORT, PORTS, BUS = 10_000, 12_000, 10_000
+_ports = itertools.count(os.getpid() * 37)
+
+
+def free_port() -> int:
+    """A port that is free and was not given out before; that of the bus, were it a node of a cluster, is free as well.
+
+    Both lie below the ports that systems give to connections: nobody takes one by chance before the server does.
+    """
+    for number in itertools.islice(_ports, PORTS):
+        port = FIRST_PORT + number % PORTS
+        with closing(socket.socket()) as own, closing(socket.socket()) as bus:
+            try:
+                own.bind(("127.0.0.1", port))
+                bus.bind(("127.0.0.1", port + BUS))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no port is free")
 
 
 def require_server_binary() -> Path:
