@@ -30,8 +30,8 @@ from support.proxy import PASS, Command, Fault, FaultProxy, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 90.0
-LEASE_SECONDS = 5.0
-"""Long enough that no worker loses it on a busy machine: what it executes would run again."""
+LEASE_SECONDS, PATIENT_LEASE_SECONDS = 2.0, 30.0
+"""Of an agent: short where it is killed itself; else it is not to be taken for dead on a slow machine."""
 ROLES = {"client": "crash.program", "agent": "gristmill_worker", "processor": "gristmill_worker.processor",
          "scheduler": "gristmill.scheduler"}  # fmt: skip
 """The module that each kind of process runs."""
@@ -130,9 +130,10 @@ class Machine:
         self.database.close()
 
     def start(self, role: str) -> None:
+        lease = LEASE_SECONDS if self.trap.role == "agent" else PATIENT_LEASE_SECONDS
         arguments = {
             "scheduler": ["--takeover-seconds=0.5", "--sweep-seconds=0.3"],
-            "agent": ["--concurrency=1", f"--worker-lease-seconds={LEASE_SECONDS}"],
+            "agent": ["--concurrency=1", f"--worker-lease-seconds={lease}"],
             "client": [self.proxy.address, self.keys.namespace, str(self.folder), f"client{self.clients}"],
         }[role]
         paths = [str(ROOT / part) for part in ("broker", "worker", "tests")]
@@ -150,9 +151,9 @@ class Machine:
         for role in ("scheduler", "agent"):
             if self.running[role].poll() is not None:
                 self.start(role)
+        code = self.running["client"].poll()  # looked at first: the file is there before it ends
         if (self.folder / f"client{self.clients}.json").exists():
-            return self.running["client"].poll() is not None
-        code = self.running["client"].poll()
+            return code is not None
         if code == -signal.SIGKILL and self.trap.role == "client":
             self.clients += 1
             self.start("client")

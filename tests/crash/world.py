@@ -201,7 +201,8 @@ class World(Driver):
         return client
 
     def worker(self, processors: int = 1, **changes: Any) -> PlayedWorker:
-        worker = super().worker(processors, **changes)
+        # Its beats are few: the lease must not end before the scenario does, however slow the machine.
+        worker = super().worker(processors, **{"lease_ms": 600_000, **changes})
         self.workers.append(worker)
         self.held[worker.id] = {}
         return worker

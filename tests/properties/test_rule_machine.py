@@ -31,6 +31,11 @@ GPU_LANE = f"gpu,{LANE}"
 WALKS = os.environ.get("GRISTMILL_TEST_WALKS")
 """How many walks, each another one every time; without it there are a few, always the same."""
 
+LEASE_MS = 3_600_000
+"""Of a worker: none ends but by `lose`, however slowly a walk is walked."""
+SWEEP_MS = 60_000
+"""While a heartbeat has waited for longer nobody is ended; some wait here."""
+
 STATUSES = ("success", "failed", "retry", "died")
 ANSWERS = ("canceled", "failed", "not_found")
 
@@ -196,7 +201,7 @@ class Installation(RuleBasedStateMachine):
     def add_worker(self, processors: int, gpu: bool) -> None:
         late, self.driver.late = self.driver.late, False
         capabilities = {LANE: -1, "gpu": 1} if gpu else {LANE: -1}
-        worker = self.driver.worker(processors, capabilities=capabilities)
+        worker = self.driver.worker(processors, capabilities=capabilities, lease_ms=LEASE_MS)
         self.driver.late = late
         self.workers.append(worker)
         self.held[worker.id] = []
@@ -297,7 +302,7 @@ class Installation(RuleBasedStateMachine):
         worker = self.workers.pop(which % len(self.workers))
         self.held.pop(worker.id)
         self.database.run("ZADD", self.keys.workers(), "XX", -1, worker.id)
-        self.driver.duty("sweep", 1000)
+        self.driver.duty("sweep", SWEEP_MS)
 
     # --- tasks that wait ------------------------------------------------------------------------------------
 
