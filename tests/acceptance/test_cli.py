@@ -22,8 +22,7 @@ from gristmill._version import __version__
 from gristmill.cli import COMMANDS, exits
 from gristmill.cluster import LocalCluster
 from gristmill.store.embedded import EmbeddedRedis
-from support.pageprogram import own_port
-from support.server import RedisServer, require_server_binary
+from support.server import RedisServer, free_port, require_server_binary
 from support.temporary import alive, nothing_left_behind
 from support.waiting import wait_until
 
@@ -97,7 +96,7 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def page_port() -> int:
-    return own_port()
+    return free_port()
 
 
 # --- help ---------------------------------------------------------------------------------------------------

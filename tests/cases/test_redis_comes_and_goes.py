@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from gristmill import Client, LocalCluster
-from gristmill.ports import free_port
 from support import tasks
 from support.database import Database
 from support.leases import LONG_LEASE
 from support.proxy import FaultProxy
-from support.server import RedisServer
+from support.server import RedisServer, free_port
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from gristmill import Client, Future, LocalCluster
-from gristmill.ports import free_port
 from support import tasks
 from support.database import Database
-from support.server import RedisServer
+from support.server import RedisServer, free_port
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]

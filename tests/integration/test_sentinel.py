@@ -12,12 +12,11 @@ import pytest
 import redis
 
 from gristmill import Client, LocalCluster
-from gristmill.ports import free_port
 from support import tasks
 from support.database import Database
 from support.invariants import wait_for_invariants
 from support.leaks import Leaks
-from support.server import RedisServer, die_with_parent
+from support.server import RedisServer, die_with_parent, free_port
 from support.waiting import wait_until
 
 TRIES = 5

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import os
-import random
 import re
-import socket
 import subprocess
 import sys
 
 from support.waiting import wait_until
-
-OWN_PORTS = range(20_000, 32_000)
-"""Below those that the system gives to whoever asks for any, and to every connection that is opened."""
-
-
-def own_port() -> int:
-    """A port that is free, and that nobody gets by chance before it is listened to, or in between."""
-    for port in random.SystemRandom().sample(OWN_PORTS, 100):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError(f"no port is free in {OWN_PORTS}")
 
 
 class PageProgram:

@@ -8,10 +8,12 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from rich.console import Console
 
+from gristmill import interrupts
 from gristmill.demo.files import SourceFile, Sources
 from gristmill.demo.job import Work, by_package, differences, run_serially
 from gristmill.demo.measure import FileReport, aggregate_package, measure_source
@@ -164,3 +166,17 @@ def test_the_first_interrupt_unwinds_and_the_next_do_not_disturb_the_tidying_up(
 
     assert tidied
     os.kill(os.getpid(), signal.SIGINT)  # nor the end of the program
+
+
+def test_an_interrupt_that_was_swallowed_is_not_the_last_one(handlers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python swallows what is raised in a destructor."""
+    monkeypatch.setattr(interrupts, "TIDYING_SECONDS", 0.0)
+
+    def interrupted() -> None:
+        with one_interrupt():
+            with suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()

@@ -15,9 +15,9 @@ from gristmill.protocol.keys import Keys
 from gristmill_web.pages import PAGES
 from support.browser import Browser, Tab
 from support.database import Database
-from support.pageprogram import PageProgram, own_port
+from support.pageprogram import PageProgram
 from support.seeding import Seeding
-from support.server import RedisServer
+from support.server import RedisServer, free_port
 from support.waiting import wait_until
 
 NAMESPACE = "browser"
@@ -389,7 +389,7 @@ def test_when_redis_stops_it_says_so_and_recovers_by_itself(tab: Tab, own_server
 def test_when_the_page_itself_stops_it_says_so_and_recovers_by_itself(
     tab: Tab, shared_server: RedisServer, busy: Seeding
 ) -> None:
-    program = PageProgram(shared_server.address, NAMESPACE, port=own_port())
+    program = PageProgram(shared_server.address, NAMESPACE, port=free_port())
     try:
         tab.go(f"{program.address}/")
         wait_until(lambda: polls(tab) >= 1, "the page is polled")

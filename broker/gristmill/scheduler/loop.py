@@ -246,7 +246,7 @@ class Loop:
         else:
             self._add(self._reader.entries(reply))
             self._read_pending = pending and self._reader.note_pending(reply)
-        if self.replica.bytes_taken > INTAKE_BYTES:
+        if self.replica.bytes_taken > self._intake_bytes:
             information.watch_intake(self.replica)
         # What was just read would wait for all duties, and what other replicas read meanwhile overtake it.
         if time.monotonic() >= self._next_duty + (DUTY_PATIENCE_SECONDS if self._todo else 0.0):

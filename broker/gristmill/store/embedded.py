@@ -274,7 +274,8 @@ class EmbeddedRedis:
         """Wait until the launched server answers; on failure everything is removed again."""
         for tries_left in reversed(range(PORT_TRIES if self._any_port else 1)):
             try:
-                return self._wait_ready()
+                self._wait_ready()
+                return
             except EmbeddedServerError:
                 if not tries_left:
                     raise
