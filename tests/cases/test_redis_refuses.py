@@ -23,6 +23,7 @@ from gristmill.store.connection import Connection
 from gristmill.transitions import Scripts
 from support import tasks
 from support.database import Database
+from support.leases import LONG_LEASE
 from support.server import RedisServer, free_port
 from support.waiting import wait_until
 
@@ -69,7 +70,7 @@ def test_h24_a_full_redis_refuses_new_tasks_and_loses_none_of_the_others(
 ) -> None:
     """Clients submit until they are refused while workers finish tasks: the refusal says that memory is short, and
     every accepted task ends, at the latest when there is room again."""
-    cluster = start_cluster(redis=own_server.address)
+    cluster = start_cluster(redis=own_server.address, worker_options=LONG_LEASE)
     with Client(cluster) as client:
         taken = [client.submit(tasks.sleep_long, 0.01) for _ in range(100)]
         client.flush(timeout=30)

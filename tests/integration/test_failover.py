@@ -13,14 +13,11 @@ import pytest
 from gristmill import Client, Future, LocalCluster
 from support import tasks
 from support.database import Database
+from support.leases import LONG_LEASE
 from support.server import RedisServer, free_port
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
-
-
-PATIENT = {"worker_lease_seconds": 30.0}
-"""A lease that ends on no machine, however busy: what the worker executes would run again."""
 
 
 def on_a_port() -> RedisServer:
@@ -92,7 +89,7 @@ def held(client: Client, log: Path, gate: Path, name: str) -> Future:
 def test_an_outcome_in_the_lost_part_is_sent_again_and_the_task_does_not_run_again(
     pair: Pair, start_cluster: Starter, tmp_path: Path
 ) -> None:
-    cluster = start_cluster(redis=pair.address, workers=1, schedulers=1, worker_options=PATIENT)
+    cluster = start_cluster(redis=pair.address, workers=1, schedulers=1, worker_options=LONG_LEASE)
     log = tmp_path / "log"
     with Client(cluster) as client:
         client.submit(tasks.nothing).result(timeout=30)
@@ -117,7 +114,7 @@ def test_an_outcome_in_the_lost_part_is_sent_again_and_the_task_does_not_run_aga
 def test_what_executes_goes_on_although_its_delivery_was_lost(
     pair: Pair, start_cluster: Starter, tmp_path: Path
 ) -> None:
-    cluster = start_cluster(redis=pair.address, workers=1, schedulers=1, worker_options=PATIENT)
+    cluster = start_cluster(redis=pair.address, workers=1, schedulers=1, worker_options=LONG_LEASE)
     log = tmp_path / "log"
     gates = [tmp_path / f"gate-{number}" for number in range(3)]
     with Client(cluster) as client:

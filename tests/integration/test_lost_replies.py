@@ -12,6 +12,7 @@ import pytest
 from gristmill import Client, LocalCluster, QueueFullError
 from support import tasks
 from support.database import Database
+from support.leases import LONG_LEASE
 from support.proxy import PASS, Command, Fault, FaultProxy, Verdict
 from support.server import RedisServer
 from support.waiting import wait_until
@@ -19,8 +20,6 @@ from support.waiting import wait_until
 Starter = Callable[..., LocalCluster]
 
 OWN = os.getpid()
-PATIENT = {"worker_lease_seconds": 30.0}
-"""A lease that ends on no machine, however busy: what the worker executes would run again."""
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def test_a_client_that_registers_while_redis_loads_its_data_waits_for_it(
 def test_a_client_that_loses_a_reply_has_every_task_run_once(
     proxy: FaultProxy, start_cluster: Starter, tmp_path: Path, name: bytes
 ) -> None:
-    cluster = start_cluster(workers=1, worker_options=PATIENT)
+    cluster = start_cluster(workers=1, worker_options=LONG_LEASE)
     log = tmp_path / "log"
     with Client(proxy.address, namespace=cluster.namespace, connect_timeout=60) as client:
         lost = proxy.lose_reply(lambda command: command.name == name and command.pid == OWN)
@@ -72,7 +71,7 @@ def test_a_client_that_loses_a_reply_has_every_task_run_once(
 def test_a_processor_that_loses_a_reply_runs_every_task_once(
     proxy: FaultProxy, start_cluster: Starter, tmp_path: Path, name: bytes
 ) -> None:
-    cluster = start_cluster(workers=0, redis=proxy.address, worker_options=PATIENT)
+    cluster = start_cluster(workers=0, redis=proxy.address, worker_options=LONG_LEASE)
     worker = cluster.add_worker()
     log = tmp_path / "log"
     with Client(cluster.address, namespace=cluster.namespace, connect_timeout=60) as client:

@@ -13,13 +13,11 @@ import redis
 from gristmill import Client, Future, LocalCluster, QueueFullError
 from support import tasks
 from support.database import Database
+from support.leases import LONG_LEASE
 from support.server import RedisServer
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
-
-PATIENT = {"worker_lease_seconds": 30.0}
-"""A lease that ends on no machine, however busy: what the worker executes would run again."""
 
 
 def numbered(log: Path, count: int) -> Counter[str]:
@@ -36,7 +34,7 @@ def some_are_done(futures: list[Future], least: int) -> None:
 
 
 def test_connections_that_are_killed_lose_nothing(start_cluster: Starter, database: Database, tmp_path: Path) -> None:
-    cluster = start_cluster(worker_options=PATIENT)
+    cluster = start_cluster(worker_options=LONG_LEASE)
     log = tmp_path / "log"
     with Client(cluster) as client:
         futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(3000)]
@@ -51,7 +49,7 @@ def test_connections_that_are_killed_lose_nothing(start_cluster: Starter, databa
 def test_a_redis_that_restarts_with_its_data_loses_nothing(
     own_server: RedisServer, start_cluster: Starter, tmp_path: Path
 ) -> None:
-    cluster = start_cluster(redis=own_server.address, worker_options=PATIENT)
+    cluster = start_cluster(redis=own_server.address, worker_options=LONG_LEASE)
     log = tmp_path / "log"
     with Client(cluster) as client:
         futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(3000)]
@@ -66,7 +64,7 @@ def test_a_redis_that_restarts_with_its_data_loses_nothing(
 def test_a_task_that_ends_while_redis_is_away_keeps_its_result(
     own_server: RedisServer, start_cluster: Starter, tmp_path: Path
 ) -> None:
-    cluster = start_cluster(redis=own_server.address, workers=1, worker_options=PATIENT)
+    cluster = start_cluster(redis=own_server.address, workers=1, worker_options=LONG_LEASE)
     log, gate = tmp_path / "log", tmp_path / "gate"
     with Client(cluster) as client:
         future = client.submit(tasks.wait_and_mark_end, str(log), str(gate), str(tmp_path / "ended"))
@@ -138,7 +136,7 @@ def test_a_large_argument_is_sent_again_after_everything_was_lost(
 def test_a_redis_that_refuses_writes_for_a_while_loses_nothing(
     own_server: RedisServer, start_cluster: Starter, tmp_path: Path
 ) -> None:
-    cluster = start_cluster(redis=own_server.address, worker_options=PATIENT)
+    cluster = start_cluster(redis=own_server.address, worker_options=LONG_LEASE)
     database = Database(own_server.address)
     log = tmp_path / "log"
     with Client(cluster) as client:
@@ -199,7 +197,7 @@ def test_the_intake_closes_before_redis_is_full_and_what_is_in_drains(
 
 
 def test_a_redis_that_is_full_loses_nothing_that_was_accepted(own_server: RedisServer, start_cluster: Starter) -> None:
-    cluster = start_cluster(redis=own_server.address)
+    cluster = start_cluster(redis=own_server.address, worker_options=LONG_LEASE)
     database = Database(own_server.address)
     with Client(cluster) as client:
         limit_memory(database, 1_000_000)
@@ -209,6 +207,22 @@ def test_a_redis_that_is_full_loses_nothing_that_was_accepted(own_server: RedisS
 
         ended_as_accepted_or_refused(accepted)
         wait_until(lambda: len(submit_until_refused(client, 1)) == 1, "new tasks are taken")
+    database.close()
+
+
+def test_whoever_submits_while_redis_takes_nothing_is_told_and_does_not_hang(
+    own_server: RedisServer, start_cluster: Starter
+) -> None:
+    cluster = start_cluster(redis=own_server.address, workers=0, schedulers=1)
+    database = Database(own_server.address)
+    with Client(cluster) as client:
+        database.run("CONFIG", "SET", "maxmemory", 1)
+
+        with pytest.raises(QueueFullError, match="maxmemory"):
+            while True:
+                client.submit(abs, -1)
+
+        database.run("CONFIG", "SET", "maxmemory", 0)
     database.close()
 
 
@@ -324,7 +338,7 @@ def test_a_worker_whose_key_was_deleted_goes_on_or_registers_anew(
 def test_a_client_whose_key_was_deleted_goes_on(
     start_cluster: Starter, database: Database, tmp_path: Path, kind: str
 ) -> None:
-    cluster = start_cluster(workers=1, worker_options=PATIENT)
+    cluster = start_cluster(workers=1, worker_options=LONG_LEASE)
     log, gate = tmp_path / "log", tmp_path / "gate"
     with Client(cluster) as client:
         running = client.submit(tasks.wait_and_mark_end, str(log), str(gate), str(tmp_path / "end"))

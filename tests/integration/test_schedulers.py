@@ -15,12 +15,10 @@ from gristmill import Client, Future, LocalCluster
 from gristmill.protocol.keys import GROUP_SCHEDULERS
 from support import tasks
 from support.database import Database
+from support.leases import LONG_LEASE
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
-
-PATIENT = {"worker_lease_seconds": 30.0}
-"""A lease that ends on no machine, however busy: what the worker executes would run again."""
 
 
 def starts(log: Path) -> Counter[str]:
@@ -56,7 +54,7 @@ def test_replicas_share_the_work(start_cluster: Starter, database: Database) -> 
 def test_a_frozen_replica_is_replaced_and_does_nothing_twice_when_it_comes_back(
     start_cluster: Starter, database: Database, tmp_path: Path
 ) -> None:
-    cluster = start_cluster(schedulers=3, worker_options=PATIENT)
+    cluster = start_cluster(schedulers=3, worker_options=LONG_LEASE)
     log = tmp_path / "log"
     with Client(cluster) as client:
         futures = [client.submit(tasks.note_start, str(log), str(number)) for number in range(1000)]
@@ -72,7 +70,7 @@ def test_a_frozen_replica_is_replaced_and_does_nothing_twice_when_it_comes_back(
 
 
 def test_with_all_replicas_killed_work_goes_on_when_another_starts(start_cluster: Starter, tmp_path: Path) -> None:
-    cluster = start_cluster(schedulers=2, worker_options=PATIENT)
+    cluster = start_cluster(schedulers=2, worker_options=LONG_LEASE)
     log, gate = tmp_path / "log", tmp_path / "gate"
     with Client(cluster) as client:
         running = client.submit(tasks.wait_first_time_only, str(log), str(gate))
@@ -119,7 +117,7 @@ def test_a_scheduler_that_is_asked_to_stop_leaves_nothing_of_itself(start_cluste
 def test_scripts_that_vanish_under_load_are_loaded_again(
     start_cluster: Starter, database: Database, tmp_path: Path
 ) -> None:
-    cluster = start_cluster(worker_options=PATIENT)
+    cluster = start_cluster(worker_options=LONG_LEASE)
     log = tmp_path / "log"
     with Client(cluster) as client:
         futures: list[Future] = []

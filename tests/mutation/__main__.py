@@ -4,8 +4,8 @@
     make mutate-guards ARGS="submit accept"     these files
     make mutate-guards ARGS="--quick result"    without the tests of other scripts: what survives here may not there
 
-A mutant meets the tests of its script first (of an include: of the scripts that include it), and those of all other
-scripts only when they pass. One that no test notices survives; the list of survivors is the result, and exit code 1.
+A mutant meets the tests first that noticed others of its file, then the tests of its script (of an include: of the
+scripts that include it), and those of all other scripts only when they pass. One that no test notices survives; the list of survivors is the result, and exit code 1.
 Guards that cannot be noticed, because they only save work, are listed with the reason in `exempt.py`.
 """
 
@@ -44,6 +44,8 @@ PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "
 HANG_SECONDS = 1200
 """A loop without its guard may never end: then the mutant is noticed, too."""
 TEST_SECONDS = 200
+FIRST_TESTS = 12
+"""How many of the tests that noticed other mutants of a file are run first: mostly the guards of a file go together."""
 
 
 def lua_files() -> list[str]:
@@ -108,9 +110,9 @@ def run_tests(mutant: Mutant, files: list[str], report: Path) -> int:
     return int(pytest.ExitCode.TESTS_FAILED)
 
 
-def judge(mutant: Mutant, report: Path, most: int) -> str:
-    """Run the stages, at most so many, until a test fails: that test, or nothing when all pass."""
-    for files in stages(mutant.path)[:most]:
+def judge(mutant: Mutant, report: Path, first: list[str], most: int) -> str:
+    """Run `first`, then the stages, at most so many, until a test fails: that test, or nothing when all pass."""
+    for files in [*([first] if first else []), *stages(mutant.path)[:most]]:
         code = run_tests(mutant, files, report)
         if code == pytest.ExitCode.OK:
             continue
@@ -127,6 +129,7 @@ def judge_all(todo: list[Mutant], jobs: int, most: int) -> Iterator[tuple[Mutant
     with tempfile.TemporaryDirectory() as folder:
         waiting = list(enumerate(todo))[::-1]
         running: dict[int, tuple[int, Mutant]] = {}
+        noticed: dict[str, list[str]] = {}
         while waiting or running:
             while waiting and len(running) < jobs:
                 number, mutant = waiting.pop()
@@ -134,7 +137,8 @@ def judge_all(todo: list[Mutant], jobs: int, most: int) -> Iterator[tuple[Mutant
                 if child == 0:
                     code = 1
                     try:
-                        said = judge(mutant, Path(folder) / f"{number}.report", most)
+                        first = noticed.get(mutant.path, [])[:FIRST_TESTS]
+                        said = judge(mutant, Path(folder) / f"{number}.report", first, most)
                         (Path(folder) / f"{number}.verdict").write_text(said)
                         code = 0
                     except BaseException:
@@ -146,7 +150,13 @@ def judge_all(todo: list[Mutant], jobs: int, most: int) -> Iterator[tuple[Mutant
             number, mutant = running.pop(child)
             if status:
                 raise RuntimeError(f"the tests without {mutant.name} could not be run")
-            yield mutant, (Path(folder) / f"{number}.verdict").read_text()
+            verdict = (Path(folder) / f"{number}.verdict").read_text()
+            tests = noticed.setdefault(mutant.path, [])
+            if verdict in tests:
+                tests.remove(verdict)
+            if "::" in verdict:
+                tests.insert(0, verdict)
+            yield mutant, verdict
 
 
 def chosen(names: list[str]) -> list[Mutant]:

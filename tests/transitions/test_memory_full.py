@@ -104,3 +104,20 @@ def test_duties_run_or_are_refused_whole(driver: Driver) -> None:
 
     assert driver.snapshot() == before
     assert len(worker.queue()) == 2
+
+
+def test_while_no_heartbeat_is_taken_nobody_expires(driver: Driver) -> None:
+    worker, client = driver.worker(1, lease_ms=1_000), driver.client(lease_ms=1_000)
+    clock = driver.keys.clock()
+    driver.duty("sweep", 1000)
+    driver.database.run("HSET", clock, "observed", 1_500)
+    driver.database.run("HSET", clock, "swept", driver.now_ms() - 900)
+    fill(driver)
+
+    for _ in range(3):
+        assert driver.duty("sweep", 1000) == "swept"
+
+    assert driver.database.hash(clock)["observed"] == "1500"
+    assert driver.now_ms() - int(driver.database.hash(clock)["swept"]) < 900
+    assert "gone" not in worker.record()
+    assert "ended" not in client.record()

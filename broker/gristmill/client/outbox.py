@@ -241,7 +241,7 @@ class Outbox:
                 if future._large is not None:
                     self.large_taken += future._large.size
             size += self._pack_batch(commands, large, batch, rows, upload=False)
-        asked = self.ask or (bool(batch) and self._is_time_to_ask(batch))
+        asked = self.ask or (bool(batch) and (self.full or self._is_time_to_ask(batch)))
         self._pack_cancels(commands)
         self._pack_releases(commands)
         while self.requests:

@@ -292,6 +292,8 @@ class Session:
             if isinstance(reply, ReplyError):
                 refused = refused or reply
             replies.append(reply)
+        if write.asked and not isinstance(replies[-2], ReplyError):
+            self.outbox.intake = replies[-2] or OPEN  # also when the rest was refused: whoever waits for room must know
         if refused is not None:
             self.outbox.full = refused.code == "OOM"
             if self.outbox.full and not self.wait_when_full:
@@ -303,9 +305,7 @@ class Session:
         for call in write.large:
             call.data = None
         if write.asked:
-            intake, record = replies[-2:]
-            self.take_record(record)
-            self.outbox.intake = intake or OPEN
+            self.take_record(replies[-1])
         if write.batch > self.acknowledged:
             self.acknowledged = write.batch
 

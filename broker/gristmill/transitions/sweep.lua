@@ -1,5 +1,6 @@
 -- sweep: advances the observed clock and ends the leases that have run out. The clock moves by at most twice the
--- period, so that after an hour without schedulers, or a frozen Redis, nobody expires at once.
+-- period, so that after an hour without schedulers, or a frozen Redis, nobody expires at once. While Redis is full it
+-- stands still: heartbeats are refused then, and whoever is alive cannot say so.
 -- KEYS: prefix
 -- ARGV: period_ms
 -- RETURNS: swept
@@ -7,12 +8,16 @@
 local LIMIT = 50
 -- An entry that only a newer scheduler understands may lie there for long.
 local PATIENCE_MS = 60000
--- A write that a full Redis lets through, so that it lets the others through as well.
-redis.call('HDEL', key_clock(), 'none')
 local now = now_ms()
 local swept = tonumber(redis.call('HGET', key_clock(), 'swept') or now)
+local refused = redis.pcall('HSET', key_clock(), 'swept', now)
+if type(refused) == 'table' then
+  -- A write that a full Redis lets through, so that it lets the other through as well.
+  redis.call('HDEL', key_clock(), 'none')
+  redis.call('HSET', key_clock(), 'swept', now)
+  return 'swept'
+end
 local elapsed = math.max(0, math.min(now - swept, 2 * tonumber(period_ms)))
-redis.call('HSET', key_clock(), 'swept', now)
 local observed = redis.call('HINCRBY', key_clock(), 'observed', elapsed)
 -- Heartbeats that wait count first: nobody expires while old ones are unread.
 local waiting = redis.call('XRANGE', key_heartbeats(), '-', '+', 'COUNT', 1)[1]
