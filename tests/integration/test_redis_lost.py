@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -219,8 +220,7 @@ def test_whoever_submits_while_redis_takes_nothing_is_told_and_does_not_hang(
         database.run("CONFIG", "SET", "maxmemory", 1)
 
         with pytest.raises(QueueFullError, match="maxmemory"):
-            while True:
-                client.submit(abs, -1)
+            list(map(client.submit, itertools.repeat(abs), itertools.repeat(-1)))
 
         database.run("CONFIG", "SET", "maxmemory", 0)
     database.close()

@@ -5,7 +5,8 @@
     make mutate-guards ARGS="--quick result"    without the tests of other scripts: what survives here may not there
 
 A mutant meets the tests first that noticed others of its file, then the tests of its script (of an include: of the
-scripts that include it), and those of all other scripts only when they pass. One that no test notices survives; the list of survivors is the result, and exit code 1.
+scripts that include it), and those of all other scripts only when they pass. One that no test notices survives; the
+list of survivors is the result, and exit code 1.
 Guards that cannot be noticed, because they only save work, are listed with the reason in `exempt.py`.
 """
 
