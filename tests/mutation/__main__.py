@@ -39,7 +39,8 @@ BROAD = (
     "test_batches.py",
     "test_odd_fields.py",
 )
-"""They ask all scripts the same questions, so they notice most of what a script's own tests do not ask."""
+"""They ask all scripts the same questions, so they notice most of what a script's own tests do not ask. Those that have
+the script's name in theirs come first."""
 SLOW = TESTS / "properties" / "test_rule_machine.py"
 PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 HANG_SECONDS = 1200
@@ -72,15 +73,16 @@ def users(path: str) -> list[str]:
 
 
 def stages(path: str) -> list[list[str]]:
-    """The test files for mutants of a file: those of its scripts, the broad ones, all others, the slow ones."""
+    """What pytest runs for mutants of a file: the tests of its scripts, the broad ones, all others, the slow ones."""
     folder = TESTS / "transitions"
     everything = sorted(found.name for found in folder.glob("test_*.py"))
     scripts = tuple(dict.fromkeys([Path(path).stem, *users(path)]))
     own = [name for script in scripts for name in everything if name.startswith((f"test_{script}.", f"test_{script}_"))]
     own = list(dict.fromkeys(own))
     others = [name for name in everything if name not in (*own, *BROAD)]
-    found = [[str(folder / name) for name in stage] for stage in (own, BROAD, others)]
-    return [stage for stage in [*found, [str(SLOW)]] if stage]
+    own, broad, others = ([str(folder / name) for name in stage] for stage in (own, BROAD, others))
+    named = ["-k", " or ".join(scripts), *broad]
+    return [stage for stage in (own, named, broad, others, [str(SLOW)]) if stage]
 
 
 def run_tests(mutant: Mutant, files: list[str], report: Path) -> int:
@@ -115,7 +117,7 @@ def judge(mutant: Mutant, report: Path, first: list[str], most: int) -> str:
     """Run `first`, then the stages, at most so many, until a test fails: that test, or nothing when all pass."""
     for files in [*([first] if first else []), *stages(mutant.path)[:most]]:
         code = run_tests(mutant, files, report)
-        if code == pytest.ExitCode.OK:
+        if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             continue
         text = report.read_text(errors="replace")
         failed = [line for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))]
@@ -187,7 +189,7 @@ def main() -> int:
     os.chdir(TESTS.parent)
     begun = time.monotonic()
     survivors = []
-    for number, (mutant, noticed_by) in enumerate(judge_all(todo, options.jobs, 2 if options.quick else 9), 1):
+    for number, (mutant, noticed_by) in enumerate(judge_all(todo, options.jobs, 3 if options.quick else 9), 1):
         said = f"noticed by {noticed_by}" if noticed_by else "SURVIVES"
         print(f"{number}/{len(todo)} {mutant.name}: {said}", flush=True)
         if not noticed_by:
