@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -102,7 +103,9 @@ def spell_keys(text: str) -> str:
 
     Not functions: a script makes its functions anew with each call, and two dozen more cost a lone task a tenth.
     """
-    while call := _KEY_CALL.search(text):
+    at = 0
+    while call := _KEY_CALL.search(text, at):
+        at = call.start()  # its arguments may be keys, too
         parts = _key_parts().get(call[1])
         arguments, end = _arguments(text, call.end())
         if parts is None or len(arguments) != len(parts) - 1:
@@ -114,35 +117,50 @@ def spell_keys(text: str) -> str:
     return text
 
 
-def _collapse(text: str, including: tuple[str, ...], done: set[str]) -> str:
-    """The text of an include in one line, its own includes in their places."""
-    parts = []
-    for line in text.splitlines():
-        include = _INCLUDE.match(line.strip())
+class Includes:
+    """The includes, each read and spelled out once, however many scripts take it."""
+
+    def __init__(self) -> None:
+        self._names = frozenset(include_names())
+        self._lines: dict[str, list[tuple[str, str]]] = {}
+
+    def lines(self, name: str) -> list[tuple[str, str]]:
+        """What an include consists of: ("", Lua with its keys spelled out) or (include, "")."""
+        if name not in self._lines:
+            self._lines[name] = list(_include_lines(_read(f"include/{name}.lua")))
+        return self._lines[name]
+
+    def resolve(self, name: str, including: tuple[str, ...], done: set[str]) -> str:
+        """The text of an include in one line, its own includes in their places, without those that are `done`."""
+        if name in including:
+            raise ScriptError(f"expected includes without a circle; got {' > '.join((*including, name))}")
+        if name in done:
+            return ""
+        done.add(name)
+        if name == "states":
+            return state_table()
+        if name not in self._names:
+            raise ScriptError(f"expected an include of transitions/include; got {name!r} in {including[-1]!r}")
+        parts = [
+            self.resolve(include, (*including, name), done) if include else line for include, line in self.lines(name)
+        ]
+        return " ".join(part for part in parts if part)
+
+
+def _include_lines(text: str) -> Iterator[tuple[str, str]]:
+    for line in map(str.strip, text.splitlines()):
+        include = _INCLUDE.match(line)
         if include:
-            parts.append(_resolve(include[1], including, done))
-        elif line.strip() and not line.strip().startswith("--"):
+            yield include[1], ""
+        elif line and not line.startswith("--"):
             if "--" in line:
-                raise ScriptError(f"expected comments of includes on lines of their own; got {line.strip()!r}")
-            parts.append(line.strip())
-    return " ".join(part for part in parts if part)
+                raise ScriptError(f"expected comments of includes on lines of their own; got {line!r}")
+            yield "", spell_keys(line)
 
 
-def _resolve(name: str, including: tuple[str, ...], done: set[str]) -> str:
-    if name in including:
-        raise ScriptError(f"expected includes without a circle; got {' > '.join((*including, name))}")
-    if name in done:
-        return ""
-    done.add(name)
-    if name == "states":
-        return state_table()
-    if name not in include_names():
-        raise ScriptError(f"expected an include of transitions/include; got {name!r} in {including[-1]!r}")
-    return _collapse(_read(f"include/{name}.lua"), (*including, name), done)
-
-
-def build(name: str, text: str) -> Script:
+def build(name: str, text: str, includes: Includes | None = None) -> Script:
     """Build a script from the text of its file; raises ScriptError when its header breaks the contract."""
+    includes = includes or Includes()
     header: dict[str, tuple[str, ...]] = {}
     done: set[str] = set()
     lines = text.splitlines()
@@ -161,13 +179,15 @@ def build(name: str, text: str) -> Script:
                 values = ", ".join(f"{found[1]}[{i + 1}]" for i in range(len(names)))
                 lines[number] = f"local {', '.join(names)} = {values}"
         elif include:
-            lines[number] = _resolve(include[1], (name,), done)
+            lines[number] = includes.resolve(include[1], (name,), done)
+        else:
+            lines[number] = spell_keys(line)
     missing = {"KEYS", "ARGV", "RETURNS"} - header.keys()
     if missing or keys_line is None:
         raise ScriptError(f"expected {name}.lua to name {', '.join(sorted(missing))} in its header")
     if not header["KEYS"] or header["KEYS"][0] != "prefix":
         raise ScriptError(f"expected the first key of {name}.lua to be the prefix")
-    source = "\n".join(spell_keys(line) for line in lines) + "\n"
+    source = "\n".join(lines) + "\n"
     return Script(
         name=name,
         sentence=" ".join(line.lstrip("- ") for line in lines[:keys_line]).partition(": ")[2],
@@ -182,4 +202,5 @@ def build(name: str, text: str) -> Script:
 @lru_cache(maxsize=1)
 def all_scripts() -> dict[str, Script]:
     """Every script by name."""
-    return {name: build(name, _read(f"{name}.lua")) for name in script_names()}
+    includes = Includes()
+    return {name: build(name, _read(f"{name}.lua"), includes) for name in script_names()}
