@@ -47,12 +47,13 @@ class Watched:
         replica.command("REPLICAOF", "127.0.0.1", str(master.port))
         with contextlib.closing(Database(replica.address)) as database:
             wait_until(lambda: "master_link_status:up" in database.info("replication"), "the replica follows")
+        self.log = folder / "sentinel.log"
         for _ in range(TRIES):
             self.port = free_port()
             configuration = folder / "sentinel.conf"
             # It must take nobody for dead who is only slow: the test says when the master is lost.
             configuration.write_text(
-                f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
+                f"port {self.port}\nbind 127.0.0.1\ndir {folder}\nlogfile {self.log}\n"
                 f"sentinel monitor grist 127.0.0.1 {master.port} 1\n"
                 "sentinel down-after-milliseconds grist 120000\nsentinel failover-timeout grist 20000\n"
             )
@@ -85,7 +86,10 @@ class Watched:
         master, replica = self.servers
         master.kill()
         with contextlib.closing(Database(f"redis://127.0.0.1:{self.port}")) as database:
-            wait_until(lambda: self._leads_to(replica, database), "the Sentinel leads to the replica", timeout=120)
+            try:
+                wait_until(lambda: self._leads_to(replica, database), "the Sentinel leads to the replica", timeout=120)
+            except pytest.fail.Exception as failed:
+                pytest.fail(f"{failed}\n{database.run('SENTINEL', 'REPLICAS', 'grist')}\n{self.log.read_text()}")
 
     @staticmethod
     def _leads_to(server: RedisServer, database: Database) -> bool:

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -72,6 +73,7 @@ class RedisServer:
         self.port = port
         self.directory = Path(tempfile.mkdtemp(prefix="gmtest-"))
         self.socket = self.directory / "redis.sock"
+        self._log = self.directory / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -97,21 +99,23 @@ class RedisServer:
         ]
         command += ["--save", "", "--appendonly", "yes" if self.persistent else "no", "--appendfsync", "always"]
         command += ["--maxmemory-policy", "noeviction", "--daemonize", "no", *options]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=die_with_parent
-        )
-        assert self._process.stdout is not None
-        if not wait:
-            return
-        said: list[bytes] = []
-        for line in self._process.stdout:
-            said.append(line)
-            if READY in line:
-                # Nobody reads the pipe from here on: the server must not fill it.
-                self.command("CONFIG", "SET", "loglevel", "warning")
+        # A file, not a pipe: nobody would read that, and a server that cannot write its log stands still.
+        with self._log.open("ab") as log:
+            before = log.tell()
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, preexec_fn=die_with_parent)
+        if wait:
+            self._wait_ready(before)
+
+    def _wait_ready(self, before: int) -> None:
+        assert self._process is not None
+        while True:
+            ended = self._process.poll() is not None
+            said = self._log.read_bytes()[before:]
+            if READY in said:
                 return
-        self._process.wait()
-        raise RuntimeError(f"{self.binary} did not start:\n{b''.join(said).decode(errors='replace')}")
+            if ended:
+                raise RuntimeError(f"{self.binary} did not start:\n{said.decode(errors='replace')}")
+            time.sleep(0.002)
 
     def command(self, *words: str) -> object:
         """One command on a connection of its own."""
@@ -150,7 +154,5 @@ class RedisServer:
 
     def _reap(self) -> None:
         assert self._process is not None
-        if self._process.stdout is not None:
-            self._process.stdout.close()
         self._process.wait()
         self._process = None
