@@ -194,7 +194,7 @@ def delay(driver: Driver, count: int) -> None:
 
 
 def test_trim_says_that_there_is_more(driver: Driver) -> None:
-    note_changes(driver, 1100)
+    note_changes(driver, 110)
 
     assert [driver.duty("trim", 10) for _ in range(3)] == ["more", "more", "trimmed"]
     assert driver.database.length(driver.keys.events()) == 10
@@ -211,7 +211,7 @@ def test_the_duty_trims_on_while_there_is_more(
     driver: Driver, replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(information, "KEPT_CHANGES", 10)
-    note_changes(driver, 1100)
+    note_changes(driver, 110)
     information.trim(replica)
 
     assert driver.database.length(driver.keys.events()) == 10

@@ -36,7 +36,7 @@ WRITE_BYTES = 8 << 20
 """One write holds at most this many batches and about this many bytes."""
 UNAPPLIED_BATCHES = 64
 """So many batches may lie in the request stream unapplied: nobody's flood holds up the others."""
-CANCELS_PER_REQUEST = 500
+CANCELS_PER_REQUEST = 100
 ASK_BATCHES = 4
 ASK_SECONDS = 0.05
 """The two questions go with every write that is so many batches, or so long, after the last that asked."""

@@ -30,7 +30,8 @@ LEAST_KEYS, MOST_KEYS = 200, 2000
 """Keys looked at in one go."""
 PASS_STEPS = 150
 """A pass over everything shall take so many steps, when that does not make them too large."""
-IDS_AT_ONCE = 100
+IDS_AT_ONCE = 50
+KEYS_AT_ONCE = 200
 WALKS_AT_ONCE = 10
 """Slices of long sets and streams that are looked at in one go."""
 MISSING_SECONDS = {"client": 120.0, "worker": 60.0}
@@ -63,8 +64,7 @@ class Survey:
         if self._cursor == b"0":
             self._begin(replica)
         count = min(max(int(replica.connection.request("DBSIZE")) // PASS_STEPS, LEAST_KEYS), MOST_KEYS)
-        pattern = replica.keys.prefix + "*"
-        self._cursor, found = replica.connection.request("SCAN", self._cursor, "MATCH", pattern, "COUNT", count)
+        found = self._scan(replica, count)
         by_kind: dict[str, list[tuple[str, ...]]] = defaultdict(list)
         for key in found:
             name, ids = kind_of(key.decode("utf-8", "replace")[len(replica.keys.prefix) :])
@@ -72,6 +72,17 @@ class Survey:
         self._look_at(replica, by_kind)
         if self._cursor == b"0":
             self._end(replica)
+
+    def _scan(self, replica: Replica, count: int) -> list[bytes]:
+        """About so many of the next keys, in slices: others come in between."""
+        found: list[bytes] = []
+        for _ in range(0, count, KEYS_AT_ONCE):
+            options = ("MATCH", replica.keys.prefix + "*", "COUNT", KEYS_AT_ONCE)
+            self._cursor, some = replica.connection.request("SCAN", self._cursor, *options)
+            found += some
+            if self._cursor == b"0":
+                break
+        return found
 
     # --- a slice --------------------------------------------------------------------------------------------
 

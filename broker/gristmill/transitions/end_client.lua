@@ -6,7 +6,7 @@
 -- @include accept
 -- @include settle
 -- @include cancel_task
-local SLICE = 100
+local SLICE = 50
 local KEPT_SECONDS = 600
 -- So long it is known that a task of it did exist, when it left tasks whose outcome is kept.
 local TOMBSTONE_SECONDS = 7 * 86400

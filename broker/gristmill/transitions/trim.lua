@@ -3,7 +3,8 @@
 -- KEYS: prefix
 -- ARGV: keep
 -- RETURNS: trimmed more
-local LIMIT = 500
+-- Each may be ten kilobytes of changes, and all that is read is made a Lua string.
+local LIMIT = 50
 local newest = tonumber(redis.call('HGET', key_counts(), 'events') or '0')
 local old
 local seen = 0
