@@ -87,6 +87,26 @@ def test_dependents_that_need_much_are_cancelled_with_their_source_in_slices(
     assert numbers(entangled.queue())[0] == 1
 
 
+def test_a_client_whose_tasks_need_much_is_cleared_in_slices(driver: Driver, client: PlayedClient) -> None:
+    driver.worker(1)
+    for start in range(1, SOURCES + 1, 100):
+        client.submit(*range(start, min(start + 100, SOURCES + 1)))
+    needs = {"dependencies": [client.task(number) for number in range(1, SOURCES + 1)]}
+    other = driver.client()
+    for start in range(1, 41, 20):
+        other.submit(*([number, 0, CALL, needs] for number in range(start, start + 20)))
+    tasks = driver.keys.client_tasks(other.id)
+    other.disconnect()
+    left = [int(driver.database.run("SCARD", tasks))]
+    while driver.database.length(driver.keys.continued()):
+        for entry in driver.read("continued"):
+            driver.apply_entry("continued", entry)
+        left.append(int(driver.database.run("SCARD", tasks)))
+
+    assert left[-1] == 0
+    assert max(before - after for before, after in itertools.pairwise(left)) <= BUDGET // SOURCES + 1
+
+
 # --- more than a worker can bear ----------------------------------------------------------------------------
 
 
