@@ -11,6 +11,7 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("end_worker.lua", "not to", "false"): _TABLE,
     ("result.lua", "not to", "false"): _TABLE,
     ("result.lua", "worker", "true"): _WORK,
+    ("result.lua", "record.more", "true"): _WORK,
     ("end_worker.lua", "not seen[found[1]]", "true"): _WORK,
     ("include/needs.lua", "kept[i]", "true"): _WORK,
     ("include/accept.lua", "batch <= 0", "false"): _WORK,
