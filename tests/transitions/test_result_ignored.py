@@ -137,6 +137,16 @@ def test_a_bad_row_is_set_aside_and_the_rest_of_its_batch_counts(driver: Driver,
     assert len(driver.quarantine()) == 1
 
 
+def test_a_bad_row_whose_attempt_cannot_be_read_is_nobodys(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+
+    assert worker.send_outcomes([client.task(1), "1", "success", VALUE, 1, 1, 1, None]) == "applied"
+    assert driver.state(client.task(1)) == "running"
+    assert not [name for name in driver.counts() if name.startswith("stale")]
+
+
 @pytest.mark.parametrize("number", [b"1e999", b"NaN", b"-1e999"])
 def test_a_row_with_a_number_that_is_none_is_set_aside(driver: Driver, number: bytes) -> None:
     client, worker = driver.client(), driver.worker(2)
