@@ -12,6 +12,7 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("result.lua", "not to", "false"): _TABLE,
     ("result.lua", "worker", "true"): _WORK,
     ("result.lua", "record.more", "true"): _WORK,
+    ("result.lua", "not worker.gone", "true"): "Nothing counts of a worker that is gone, so nothing was measured.",
     ("end_worker.lua", "not seen[found[1]]", "true"): _WORK,
     ("include/needs.lua", "kept[i]", "true"): _WORK,
     ("include/accept.lua", "batch <= 0", "false"): _WORK,
