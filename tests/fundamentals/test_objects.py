@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from gristmill import (
     Serializer,
     SettingError,
 )
+from support import tasks
 from support.database import Database
 from support.waiting import wait_until
 
@@ -152,9 +154,18 @@ class TestSerializer:
         assert marked.submit(lambda text: text + "!", "a").result() == "a><!><"
         assert marked.map(lambda text: text, ["a", "b"]) == ["a><><", "b><><"]
 
-    def test_values_go_from_task_to_task(self, marked: Client) -> None:
-        first = marked.submit(str, "a")
-        assert marked.submit(str, first).result() == "a><><><"
+    def test_values_go_from_task_to_task(self, marked: Client, tmp_path: Path) -> None:
+        started, gate = str(tmp_path / "started"), str(tmp_path / "gate")
+
+        def first_half(text: str) -> str:
+            tasks.wait_for_file(started, gate)
+            return text
+
+        # Held at the gate until the second has its place: a value that the client has already goes by another way.
+        first = marked.submit(first_half, "a")
+        second = marked.submit(str, first)
+        Path(gate).touch()
+        assert second.result() == "a><><><"
 
     def test_a_value_that_the_client_has_is_an_argument_like_any_other(self, marked: Client) -> None:
         first = marked.submit(str, "a")
