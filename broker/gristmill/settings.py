@@ -22,13 +22,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import click
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from gristmill.cores import cores
 from gristmill.errors import AddressError, SettingError
@@ -47,7 +45,6 @@ ANY_VALUE = -1
 _NAME = re.compile(r"[A-Za-z0-9_.-]{0,64}\Z")
 _CAPABILITY = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _PYTHON_TAG = re.compile(r"python[0-9.]+\Z")
-_from_file: ContextVar[dict[str, Any] | None] = ContextVar("_from_file", default=None)
 
 
 def parse_capabilities(value: object) -> object:
@@ -83,12 +80,10 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-class Settings(BaseSettings):
-    """What all programs share."""
+class Settings(BaseModel):
+    """What all programs share. Made by `load`: alone, a class knows what it is given and its defaults."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, hide_input_in_errors=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, validate_default=True)
     table: ClassVar[str] = ""
     """The table of the TOML file that belongs to the program."""
 
@@ -126,18 +121,6 @@ class Settings(BaseSettings):
                 "GRISTMILL_REDIS, or run `gristmill up`, which brings its own"
             )
         return self.redis
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Command line, then environment, then the TOML file that `load` has read."""
-        return init_settings, env_settings, InitSettingsSource(settings_cls, _from_file.get() or {})
 
 
 class HealthSettings(Settings):
@@ -195,7 +178,7 @@ class WorkerSettings(HealthSettings):
         le=1024,
         description="How many tasks it executes at the same time, each in a processor of its own.",
     )
-    capabilities: Annotated[dict[str, int], NoDecode, BeforeValidator(parse_capabilities)] = Field(
+    capabilities: Annotated[dict[str, int], BeforeValidator(parse_capabilities)] = Field(
         default_factory=dict,
         description="What tasks may ask for, such as linux,gpu=1; the number is only shown: tasks match by name.",
     )
@@ -297,17 +280,19 @@ def load(
     """
     given = {name: value for name, value in (given or {}).items() if value is not None}
     from_file = read_file(cls, config, strict=strict) if config else {}
-    for name in cls.model_fields:
-        # Kubernetes sets GRISTMILL_PORT=tcp://... in every pod beside a service called gristmill.
-        if name.endswith("port") and os.environ.get(_variable(name), "").startswith("tcp://"):
-            del os.environ[_variable(name)]
-    token = _from_file.set(from_file)
+    from_environment = read_environment(cls)
     try:
-        return cls(**given)
+        return cls(**{**from_file, **from_environment, **given})
     except ValidationError as error:
-        raise SettingError("\n".join(_sentence(cls, e, given, from_file, config) for e in error.errors())) from None
-    finally:
-        _from_file.reset(token)
+        sentences = [_sentence(cls, e, given, from_environment, from_file, config) for e in error.errors()]
+        raise SettingError("\n".join(sentences)) from None
+
+
+def read_environment(cls: type[Settings]) -> dict[str, str]:
+    """What the variables `GRISTMILL_*` say of the fields of `cls`; an empty one says nothing."""
+    found = {name: value for name in cls.model_fields if (value := os.environ.get(_variable(name)))}
+    # Kubernetes sets GRISTMILL_PORT=tcp://... in every pod beside a service called gristmill.
+    return {name: value for name, value in found.items() if not (name.endswith("port") and value.startswith("tcp://"))}
 
 
 def read_file(cls: type[Settings], path: str, *, strict: bool = True) -> dict[str, Any]:
@@ -343,15 +328,19 @@ def _check_known(names: Mapping[str, Any], known: list[str], where: str) -> None
 
 
 def _sentence(
-    cls: type[Settings], error: Any, given: Mapping[str, Any], from_file: Mapping[str, Any], config: str | None
+    cls: type[Settings],
+    error: Any,
+    given: Mapping[str, Any],
+    from_environment: Mapping[str, str],
+    from_file: Mapping[str, Any],
+    config: str | None,
 ) -> str:
     """One validation error as: expected what, got what from where, do what."""
     name = str(error["loc"][0]) if error["loc"] else ""
-    variable = _variable(name)
     if name in given:
         value, source = given[name], option_name(name)
-    elif os.environ.get(variable):
-        value, source = os.environ[variable], variable
+    elif name in from_environment:
+        value, source = from_environment[name], _variable(name)
     else:
         value, source = from_file.get(name), f"{name} in {config}"
     if error["type"] == "value_error":

@@ -13,7 +13,6 @@ import gristmill.client
 HEAVY = {
     "redis",
     "pydantic",
-    "pydantic_settings",
     "cloudpickle",
     "psutil",
     "click",
@@ -36,7 +35,7 @@ def test_importing_gristmill_imports_nothing_heavy() -> None:
 def test_the_client_needs_neither_models_nor_settings() -> None:
     loaded = modules_after("from gristmill import Client, Future, wait")
 
-    assert not loaded & {"pydantic", "pydantic_settings", "psutil", "click", "flask", "rich"}
+    assert not loaded & {"pydantic", "psutil", "click", "flask", "rich"}
 
 
 @pytest.mark.parametrize("name", gristmill.__all__)
