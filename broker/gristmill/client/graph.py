@@ -180,12 +180,7 @@ def submit(
         for dependency in future._dependencies:
             dependency._last_user = future
         made[key] = future
-    for future in made.values():
-        if type(future) is Future and getattr(future, "_graph", None) is graph:
-            if future._call is not None:
-                session.enqueue(future)
-            else:
-                session.enqueue_large(future)
+    session.enqueue_graph([made[key] for key, node in planned.items() if type(node) is Node])
     return made
 
 

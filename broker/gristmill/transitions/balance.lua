@@ -1,4 +1,4 @@
--- balance: evens out one lane, once a second.
+-- balance: evens out one lane, again and again.
 -- KEYS: prefix
 -- ARGV: lane
 -- RETURNS: balanced

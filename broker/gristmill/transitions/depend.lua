@@ -34,6 +34,7 @@ for _, dependency in ipairs(message.dependencies) do
   seen[dependency] = true
 end
 local left, ended_one, gone = wait_for(id, needs)
+write_needed()
 if left then
   if #needs > 0 then redis.call('HSET', key_task(id), 'needs', facts[3] .. ' ' .. table.concat(needs, ' ')) end
   if message.last then

@@ -232,27 +232,10 @@ local function new_record(task, order, left)
   end
   return record
 end
-local function write_record(id, record)
-  if not record.more then
-    if record.assignment then
-      redis.call('HSET', key_task(id), 'state', record.state, 'assignment', record.assignment, 'function', record['function'], 'place', record.place, 'submitted', submitted, 'call', record.call)
-    else
-      redis.call('HSET', key_task(id), 'state', record.state, 'function', record['function'], 'place', record.place, 'submitted', submitted, 'call', record.call)
-    end
-    return
-  end
-  local fields = {}
-  for name, value in pairs(record) do
-    fields[#fields + 1] = name
-    fields[#fields + 1] = value
-  end
-  redis.call('HSET', key_task(id), unpack(fields))
-end
-
 local function enter(task)
   local lane = lane_of(task.lane)
   local called = task.called
-  if task.number <= greatest and redis.call('EXISTS', key_task(task.id)) == 1 then
+  if task.number <= greatest and (new[task.id] or redis.call('EXISTS', key_task(task.id)) == 1) then
     count('refused:tasks:known', 1)
     return
   end
@@ -299,11 +282,11 @@ local function enter(task)
       lane.reached = order
       lane.advanced = true
     end
-    write_record(task.id, record)
+    will_write(task.id, record)
     return change(task.id, nil, 'running', '1', worker.id, called.name, task.told)
   end
   record.state = 'inactive'
-  write_record(task.id, record)
+  will_write(task.id, record)
   change(task.id, nil, 'inactive', '0', nil, called.name, task.told)
   if left == 0 then
     local ready = lane.ready
@@ -343,6 +326,7 @@ refuse(broken, 'the call could not be understood; see the quarantine stream')
 refuse(lost, 'object: a function or call that the task names is gone from Redis')
 if #missing > 0 then notify(client, 'missing', cjson.encode({ tasks = missing })) end
 -- Less than `settle` does: nothing here frees a place or lets a waiting task go on.
+write_needed()
 write_finished()
 write_loads()
 write_changes()

@@ -50,14 +50,16 @@ local function add_entry(worker, id, record, attempt)
 end
 -- Assigns a task that has a record and is in no lane any more.
 local function assign(worker, id)
-  local facts = redis.call('HMGET', key_task(id), 'state', 'function', 'call', 'place', 'attempt', 'more')
+  local facts = let_go[id] or redis.call('HMGET', key_task(id), 'state', 'function', 'call', 'place', 'attempt', 'more')
   if not facts[1] then return end
   local to = transition(facts[1], 'HasCapacity')
   if not to then return end
   local record = { ['function'] = facts[2], call = facts[3], more = facts[6] }
   if record.more then
-    local more = redis.call('HMGET', key_task(id), 'payload', 'object', 'size', 'options', 'needs', 'priority', 'suspect')
-    record.payload, record.object, record.size, record.options, record.needs, record.priority, record.suspect = more[1], more[2], more[3], more[4], more[5], more[6], more[7]
+    if facts[7] == nil then
+      for at, value in ipairs(redis.call('HMGET', key_task(id), 'payload', 'object', 'size', 'options', 'needs', 'priority', 'suspect')) do facts[6 + at] = value end
+    end
+    record.payload, record.object, record.size, record.options, record.needs, record.priority, record.suspect = unpack(facts, 7, 13)
   end
   local attempt = string.format('%d', (facts[5] or 0) + 1)
   local at = add_entry(worker, id, record, attempt)

@@ -4,6 +4,8 @@
 -- @include unread
 -- @include dispatch
 local BALANCE_LIMIT = 100
+-- What a worker is expected to have done before the answer comes is not worth the asking.
+local WORTH_US = 5000
 local function ask_back(worker, most, lane)
   local asked, started = 0, {}
   local pending = redis.pcall('XPENDING', worker.tasks, 'processors', '-', '+', 200)
@@ -28,7 +30,12 @@ local function ask_back(worker, most, lane)
   end
   return asked
 end
-local function balance_lane(lane)
+-- Whether the tasks that a worker holds beyond those that execute will keep it busy. Only a guess: among short tasks one
+-- may be long, so that the duty does not go by it.
+local function is_worth(worker)
+  return worker.service_us < 0 or (worker.outstanding - worker.processors) * worker.service_us >= WORTH_US * worker.processors
+end
+local function balance_lane(lane, guess)
   local busiest = redis.call('ZREVRANGE', key_load(lane), 0, 0, 'WITHSCORES')
   if not busiest[1] or tonumber(busiest[2]) <= 1 then return end
   local wanted = 0
@@ -44,16 +51,16 @@ local function balance_lane(lane)
     local worker = worker_of(id)
     if wanted <= 0 then break end
     local spare = worker and worker.open and worker.outstanding - worker.processors or 0
-    if spare > 0 then
+    if spare > 0 and not (guess and not is_worth(worker)) then
       local moved = return_unread(worker, math.min(spare, wanted), lane)
       wanted = wanted - moved
       if wanted > 0 and spare > moved then wanted = wanted - ask_back(worker, math.min(spare - moved, wanted), lane) end
     end
   end
 end
--- At once when a worker has nothing to do and nothing waits: the duty comes only every second.
+-- At once when a worker has nothing to do and nothing waits; what is left then is for the duty.
 local function balance_towards(worker)
   if not worker.open or worker.processors == 0 or worker.outstanding > 0 then return end
   write_loads()
-  for _, lane in ipairs(worker.lanes) do balance_lane(lane) end
+  for _, lane in ipairs(worker.lanes) do balance_lane(lane, true) end
 end

@@ -23,13 +23,18 @@ local function forget(id)
   end
   tasks[#tasks + 1] = id
 end
--- One task fewer needs the value of `dependency`.
+-- How many tasks fewer need the value of each, and for how many fewer each waits: written once, however many they are.
+local dropped_uses, released = {}, {}
 local function drop_use(dependency)
+  dropped_uses[dependency] = (dropped_uses[dependency] or 0) + 1
+end
+local function write_dropped(dependency, dropped)
   local key = key_task(dependency)
   local facts = redis.call('HMGET', key, 'state', 'users', 'result', 'keep')
   if not facts[1] then return end
-  if tonumber(facts[2] or 0) > 1 or not is_terminal(facts[1]) then
-    redis.call('HINCRBY', key, 'users', -1)
+  local users = tonumber(facts[2] or 0) - dropped
+  if users > 0 or not is_terminal(facts[1]) then
+    redis.call('HSET', key, 'users', users)
     return
   end
   if facts[4] then
@@ -99,7 +104,7 @@ local function finish(id, record, to, outcome)
   redis.call('HSET', key_task(id), 'state', to)
   redis.call('HDEL', key_task(id), 'assignment', 'request', 'payload', 'object', 'needs', 'nested')
   redis.call('SET', key_value(id), payload)
-  fresh[id] = payload
+  fresh[id], ended_as[id] = payload, to
   if outcome.object then
     redis.call('HSET', key_task(id), 'result', outcome.object)
     hold_object(outcome.object, id)
@@ -117,7 +122,7 @@ local function finish(id, record, to, outcome)
 end
 -- Lets the dependents of one finished task go on, as far as the budget reaches; the rest is left to another slice.
 local function resolve(id)
-  local state = redis.call('HGET', key_task(id), 'state')
+  local state = ended_as[id] or redis.call('HGET', key_task(id), 'state')
   while budget > 0 do
     -- One that ends with it may need much itself: these are looked at one by one.
     local most = state == 'success' and math.min(budget, 100) or 1
@@ -125,13 +130,7 @@ local function resolve(id)
     budget = budget - #popped
     for _, dependent in ipairs(popped) do
       if state == 'success' then
-        local left = not ended[dependent] and redis.call('HINCRBY', key_task(dependent), 'dependencies', -1)
-        if left == 0 then
-          enqueue(dependent)
-        elseif left and left < 0 then
-          -- There is no record of it any more, or one that came again and waits for nothing.
-          redis.call('HDEL', key_task(dependent), 'dependencies')
-        end
+        released[dependent] = (released[dependent] or 0) + 1
       else
         local record = record_of(dependent)
         local canceled = state == 'canceled' or state == 'canceled_not_found'
@@ -151,6 +150,18 @@ local function write_finished()
     resolve(downstream[at])
     at = at + 1
   end
+  for dependent, fewer in pairs(released) do
+    local left = not ended[dependent] and redis.call('HINCRBY', key_task(dependent), 'dependencies', -fewer)
+    if left == 0 then
+      local facts = redis.call('HMGET', key_task(dependent), 'state', 'function', 'call', 'place', 'attempt', 'more', 'payload', 'object', 'size', 'options', 'needs', 'priority', 'suspect', 'deaths')
+      let_go[dependent] = facts
+      enter_lane(dependent, facts[4], facts[12], facts[14])
+    elseif left and left < 0 then
+      -- There is no record of it any more, or one that came again and waits for nothing.
+      redis.call('HDEL', key_task(dependent), 'dependencies')
+    end
+  end
+  for dependency, dropped in pairs(dropped_uses) do write_dropped(dependency, dropped) end
   if expiring then
     for id, keep in pairs(expiring) do
       local object = redis.call('HGET', key_task(id), 'result')

@@ -1,8 +1,10 @@
 -- record: a task as a script sees it. What every outcome needs lies in few fields, because each costs, in Redis and
 -- in Lua: `assignment` is `<attempt> <entry> <worker>`, `function` is `<object id> <name>`, `place` is `<lane> <order>`.
 local ended = {}
--- Payloads of tasks that have ended in this script and have dependents.
-local fresh = {}
+-- Payloads and states of tasks that have ended in this script and whose values somebody may need.
+local fresh, ended_as = {}, {}
+-- What `assign` reads of tasks that this script lets go on: mostly it assigns them, too.
+local let_go = {}
 -- The end of the entry's id of a task that has none: one that a waiting task has claimed, to run it itself. The time
 -- before it is when that was; no stream gives such an id, so that XACK and XDEL of it change nothing.
 local CLAIMED = '-18446744073709551615'

@@ -4,15 +4,17 @@
 -- @include record
 local PRIORITY_STEP = 4398046511104
 local waiting_lanes = {}
-local function enqueue(id)
-  local facts = redis.call('HMGET', key_task(id), 'place', 'priority', 'deaths')
-  local lane, order = string.match(facts[1], '^(%S+) (%d+)$')
+local function enter_lane(id, place, priority, deaths)
+  local lane, order = string.match(place, '^(%S+) (%d+)$')
   -- After two deaths it runs alone (run_alone).
-  local suspect = tonumber(facts[3] or 0) >= 2
+  local suspect = tonumber(deaths or 0) >= 2
   local queue = suspect and lane .. '!' or lane
-  redis.call('ZADD', key_ready(queue), order - (facts[2] or 0) * PRIORITY_STEP, id)
+  redis.call('ZADD', key_ready(queue), order - (priority or 0) * PRIORITY_STEP, id)
   if not waiting_lanes[lane] then know_lane(lane) end
   if not suspect then waiting_lanes[lane] = true end
+end
+local function enqueue(id)
+  enter_lane(id, unpack(redis.call('HMGET', key_task(id), 'place', 'priority', 'deaths')))
 end
 -- Clients made inside a task end with that attempt.
 local function end_nested(nested)
