@@ -100,7 +100,7 @@ class Stage:
     def submit(self, tasks: int) -> list[Any]:
         """Submit no-ops and send them."""
         session = self.client._session
-        # Calls only queue: those that sent a batch of one each, whenever Redis was fast enough, would not be counted alike.
+        # Calls only queue. On a fast Redis many would send a batch each: that is not counted alike.
         session.state = BUSY
         futures = [self.client.submit(noop, number) for number in range(tasks)]
         while session.outbox.has_more or session.write is not None:
