@@ -19,6 +19,7 @@ from gristmill._version import __version__
 from gristmill.snapshot import Snapshot, formats, is_task_id
 from gristmill_web import compression, security
 from gristmill_web.board import Board
+from gristmill_web.fragments import Fragments
 from gristmill_web.charts.colours import Colours
 from gristmill_web.frame import API, preferences
 from gristmill_web.histograms import Durations
@@ -60,6 +61,7 @@ def create_app(settings: PageSettings) -> Flask:
     memory = Memory()
     app.extensions["gristmill_board"] = board
     app.extensions["gristmill_memory"] = memory
+    app.extensions["gristmill_fragments"] = Fragments(max_age_seconds=settings.refresh_seconds / 4)
     history = History(snapshot, look_at_fleet=lambda: memory.fleet(board).value)
     durations = Durations()
     history.observers.append(durations.note)

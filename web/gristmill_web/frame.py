@@ -10,7 +10,6 @@ gives `/clients` (the whole page), `/fragments/clients` (what htmx polls: the te
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,9 @@ from werkzeug.exceptions import NotFound
 
 from gristmill.snapshot import Snapshot
 from gristmill_web.board import Board
+from gristmill_web.fragments import Fragment, Fragments
 from gristmill_web.history import History
+from gristmill_web.identity import Identity
 from gristmill_web.memory import Memory
 from gristmill_web.preferences import COOKIE, Preferences
 from gristmill_web.queries import Query
@@ -128,16 +129,22 @@ class Page:
         return Response(html, status=shown.status)
 
     def _fragment(self, **place: str) -> Response:
+        fragments: Fragments = current_app.extensions["gristmill_fragments"]
+        identity: Identity | None = g.get("identity")
+        # All that a fragment depends on, but for what is read: see the globals of the templates in `app`.
+        key = (request.full_path, request.script_root, preferences(), identity and identity.may_act)
+        fragment = fragments.look(key, lambda: self._rendered(place))
+        unchanged = request.headers.get(TAG_HEADER) == fragment.tag
+        response = Response(status=304) if unchanged else Response(fragment.html)
+        response.headers[TAG_HEADER] = fragment.tag
+        response.headers[TIME_HEADER] = str(fragment.now)
+        return response
+
+    def _rendered(self, place: Mapping[str, str]) -> Fragment:
         shown = self._shown(place)
         if shown.status == 404:
             raise NotFound
-        html = render_template("fragment.html", **self._values(shown))
-        tag = hashlib.blake2b(html.encode(), digest_size=9).hexdigest()
-        unchanged = request.headers.get(TAG_HEADER) == tag
-        response = Response(status=304) if unchanged else Response(html)
-        response.headers[TAG_HEADER] = tag
-        response.headers[TIME_HEADER] = str(shown.now)
-        return response
+        return Fragment.of(render_template("fragment.html", **self._values(shown)), shown.now)
 
     def _data(self, **place: str) -> Response:
         shown = self._shown(place)
