@@ -19,8 +19,8 @@ from gristmill._version import __version__
 from gristmill.snapshot import Snapshot, formats, is_task_id
 from gristmill_web import compression, security
 from gristmill_web.board import Board
-from gristmill_web.fragments import Fragments
 from gristmill_web.charts.colours import Colours
+from gristmill_web.fragments import Fragments
 from gristmill_web.frame import API, preferences
 from gristmill_web.histograms import Durations
 from gristmill_web.history import History
