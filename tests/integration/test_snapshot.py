@@ -53,6 +53,15 @@ def codes(snapshot: Snapshot) -> set[str]:
     return {alert.code for alert in snapshot.alerts()} - {"persistence-off"}  # the tests' server keeps nothing
 
 
+def test_what_is_read_after_its_close_leaves_no_connection(server: RedisServer, namespace: str) -> None:
+    snapshot = Snapshot(server.address, namespace)
+    snapshot.ping()
+    snapshot.close()
+    snapshot.ping()
+
+    assert not snapshot._reader._idle
+
+
 def test_an_empty_namespace_has_zeros_and_no_rows(snapshot: Snapshot) -> None:
     seen = snapshot.overview()
 

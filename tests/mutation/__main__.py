@@ -42,7 +42,9 @@ BROAD = (
 """They ask all scripts the same questions, so they notice most of what a script's own tests do not ask. Those that have
 the script's name in theirs come first."""
 SLOW = TESTS / "properties" / "test_rule_machine.py"
-PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
+PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "--no-header"]
+# Half of the time of a run would go into what only its report needs.
+PYTEST += ["--assert=plain", "-p", "no:unraisableexception", "-p", "pytest_timeout"]
 HANG_SECONDS = 1200
 """A loop without its guard may never end: then the mutant is noticed, too."""
 TEST_SECONDS = 200
@@ -98,6 +100,7 @@ def run_tests(mutant: Mutant, files: list[str], report: Path) -> int:
             read = loader._read
             loader._read = lambda path: mutant.source if path == mutant.path else read(path)
             loader.all_scripts.cache_clear()
+            os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
             code = int(pytest.main([*PYTEST, f"--timeout={TEST_SECONDS}", *files]))
         finally:
             os._exit(code)

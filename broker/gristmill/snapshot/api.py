@@ -79,7 +79,7 @@ class Snapshot:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; a later read opens new ones."""
+        """Close the connections; a later read opens and closes one of its own."""
         self._reader.close()
 
     def _one(self, reading: Reading[Any]) -> Any:

@@ -35,6 +35,7 @@ class Reader:
         self._name = name
         self._reply_timeout = reply_timeout
         self._idle: list[Connection] = []
+        self._closed = False
         self._lock = threading.Lock()
 
     def round_trip(self, commands: list[Command]) -> list[Any]:
@@ -76,14 +77,15 @@ class Reader:
 
     def _give_back(self, connection: Connection) -> None:
         with self._lock:
-            if len(self._idle) < IDLE_CONNECTIONS:
+            if len(self._idle) < IDLE_CONNECTIONS and not self._closed:
                 self._idle.append(connection)
                 return
         connection.close()
 
     def close(self) -> None:
-        """Close what is not in use."""
+        """Close the connections: one in use as soon as its reading is over, and none is kept any more."""
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
