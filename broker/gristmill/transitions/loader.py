@@ -99,9 +99,10 @@ def _arguments(text: str, start: int) -> tuple[list[str], int]:
 
 
 def spell_keys(text: str) -> str:
-    """Lua in which each `key_task(id)` is spelled out, as `(prefix .. 'task:' .. id)`.
+    """Lua in which each `key_task(id)` is spelled out, as `(KEYS[1] .. 'task:' .. id)`.
 
-    Not functions: a script makes its functions anew with each call, and two dozen more cost a lone task a tenth.
+    Not functions: a script makes its functions anew with each call, and two dozen more cost a lone task a tenth. Nor the
+    name `prefix`: every function would hold it, and Lua searches for what a function holds (a fiftieth of a lone task).
     """
     at = 0
     while call := _KEY_CALL.search(text, at):
@@ -113,7 +114,7 @@ def spell_keys(text: str) -> str:
         pieces = [f"'{parts[0]}'"]
         for argument, part in zip(arguments, parts[1:], strict=True):
             pieces += [argument] + ([f"'{part}'"] if part else [])
-        text = f"{text[: call.start()]}(prefix .. {' .. '.join(pieces)}){text[end + 1 :]}"
+        text = f"{text[: call.start()]}(KEYS[1] .. {' .. '.join(pieces)}){text[end + 1 :]}"
     return text
 
 
