@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,8 @@ from gristmill import Client, LocalCluster, OutputLine
 from gristmill.client import printing
 from gristmill.client.callbacks import Callbacks
 from gristmill.client.printing import Printing
+from gristmill.protocol.messages import OutputMessage, encode
+from gristmill.store.connection import Connection
 from support.waiting import wait_until
 
 
@@ -63,7 +66,18 @@ def test_all_that_a_task_prints_comes_with_its_id(watching: Client, seen: Seen) 
     assert {line.task_id for line in seen} == {future.task_id}
 
 
-def test_lines_come_while_the_task_executes_and_in_order(watching: Client, seen: Seen, tmp_path: Path) -> None:
+def test_lines_come_while_the_task_executes_and_in_order(
+    watching: Client, seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, take = watching._session.printing, watching._session.printing.take
+    notices: list[tuple[str, int, int]] = []
+
+    def note(message: dict[str, Any]) -> None:
+        notices.append((message["task"], message["attempt"], message["number"]))
+        take(message)
+
+    monkeypatch.setattr(shown, "take", note)
+
     def talk(started: str, gate: str, end: str) -> None:
         from support import tasks
 
@@ -73,6 +87,7 @@ def test_lines_come_while_the_task_executes_and_in_order(watching: Client, seen:
             print(number)
             time.sleep(0.3)
         tasks.wait_for_file(started, end)
+        print(3)
 
     gate, end = tmp_path / "gate", tmp_path / "end"
     future = watching.submit(talk, str(tmp_path / "started"), str(gate), str(end))
@@ -83,7 +98,9 @@ def test_lines_come_while_the_task_executes_and_in_order(watching: Client, seen:
     assert not future.done()
     end.touch()
     future.result()
-    assert seen.texts() == ["0", "1", "2"]
+    wait_until(lambda: len(seen) == 4, "the last line has come")
+    assert seen.texts() == ["0", "1", "2", "3"]
+    assert sorted(notices) == [(future.task_id, 1, number) for number in range(len(notices))]
 
 
 def test_each_line_has_the_id_of_its_own_task(watching: Client, seen: Seen) -> None:
@@ -164,6 +181,26 @@ def test_after_a_lost_connection_no_line_comes_again(watching: Client, seen: See
     say_on_a_new_connection("three")
 
     assert seen.texts() == ["one", "two", "three"]
+
+
+def test_no_line_waits_for_ever_for_one_before_it(cluster: LocalCluster, seen: Seen) -> None:
+    def send(number: int) -> None:
+        lines = [("out", str(number))]
+        message = OutputMessage(task="other.0000001", attempt=1, number=number, lines=lines)  # type: ignore[arg-type]
+        inbox.request("XADD", session.keys.client_inbox(session.client_id), "*", "output", encode(message))
+
+    with Client(cluster, stream_output=seen.append) as client:
+        session = client._session
+        inbox = Connection(session.address, name="test")
+        inbox.connect()
+        send(2)
+        wait_until(lambda: session.printing.due < float("inf"), "it has come")
+        assert seen.texts() == []
+        wait_until(lambda: seen.texts() == ["2"], "it waits no longer")
+        send(4)
+        wait_until(lambda: session.printing.due < float("inf"), "it has come")
+    inbox.close()
+    assert seen.texts() == ["2", "4"]
 
 
 def test_lines_for_which_there_is_no_room_are_counted(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,10 @@ def send(driver: Driver, task: Any, **changes: Any) -> str:
 
 def test_the_client_is_told(driver: Driver, client: PlayedClient) -> None:
     assert send(driver, client.task(1)) == "applied"
-    (told,) = client.told("output")
-    assert (told["task"], told["lines"], told["dropped"]) == (client.task(1), LINES, 3)
+    assert send(driver, client.task(1), attempt=2, number=0) == "applied"
+    for told in client.told("output"):
+        assert (told["task"], told["lines"], told["dropped"]) == (client.task(1), LINES, 3)
+    assert [(told.get("attempt"), told.get("number")) for told in client.told("output")] == [(None, None), (2, 0)]
 
 
 def test_a_client_that_is_gone_is_told_nothing(driver: Driver) -> None:
@@ -41,7 +43,20 @@ def test_one_that_is_far_behind_is_spared(driver: Driver, client: PlayedClient) 
 
 
 @pytest.mark.parametrize(
-    "bad", [{"task": "a b"}, {"task": 5}, {"lines": "text"}, {"lines": None}, {"dropped": -1}, {"dropped": "x"}]
+    "bad",
+    [
+        {"task": "a b"},
+        {"task": 5},
+        {"lines": "text"},
+        {"lines": None},
+        {"dropped": -1},
+        {"dropped": "x"},
+        {"attempt": -1},
+        {"attempt": None},
+        {"number": -2},
+        {"number": 0.5},
+        {"number": "1"},
+    ],
 )
 def test_what_is_no_output_is_set_aside(driver: Driver, client: PlayedClient, bad: dict[str, Any]) -> None:
     assert send(driver, bad.pop("task", client.task(1)), **bad) == "malformed"

@@ -97,6 +97,9 @@ WAITING = 30
 TOP = 31
 """The slot of the claimed task that executes, plus 1; 0 when none does (`stack`)."""
 
+NOTICES = 33
+"""How many notices of its output the executing row has had so far; whoever takes lines counts, under the lock."""
+
 BATCH_ROWS = 128
 """A batch has at most so many rows."""
 OUTCOMES_BYTES = 4 << 20
@@ -245,6 +248,7 @@ class ProcessorBoard(_Memory):
                 return 0
             words[OUTCOMES_AT_START] = self._end
             words[STARTED_AT] = now
+            words[NOTICES] = 0
             self._start = start = (((self._start >> 16) + 1) << 16) | (index + 1)
             words[START] = start
             return start

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from gristmill_worker.board import START
+from gristmill_worker.board import NOTICES, START
 from gristmill_worker.nameless import nameless_file
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Taken(NamedTuple):
     """(`out` or `err`, text without the line's end)."""
     dropped: int
     """Lines that were left out behind them."""
+    number: int
+    """0, 1, 2... within one attempt of the task: replicas may apply what is sent in any order."""
 
 
 class Capture:
@@ -64,10 +66,10 @@ class Capture:
             return None
         return out, error
 
-    def take(self, *, whole: bool) -> Taken:
+    def take(self, words: memoryview, *, whole: bool) -> Taken | None:
         """What was written since the last time: whole lines, and the unfinished one too when the task has ended.
 
-        Under the lock of the board.
+        None when that is nothing. Under the lock of the board, whose `words` count.
         """
         lines: list[tuple[str, str]] = []
         dropped = 0
@@ -78,7 +80,10 @@ class Capture:
             if whole or os.lseek(descriptor, 0, os.SEEK_CUR) >= max(os.fstat(descriptor).st_size, BEGIN_ANEW_BYTES):
                 os.ftruncate(descriptor, 0)
                 os.lseek(descriptor, 0, os.SEEK_SET)
-        return Taken(lines, dropped)
+        if not lines and not dropped:
+            return None
+        words[NOTICES] += 1
+        return Taken(lines, dropped, words[NOTICES] - 1)
 
     def close(self) -> None:
         """Let go of them."""
@@ -124,7 +129,7 @@ def send_captured(processor: Processor, reports: Reports, now: int, *, dead: boo
         processor.captured_start, processor.captures = executing.start, bool(held.run.get("output"))
         if not processor.captures:
             return None
-        taken = capture.take(whole=dead)
-    if taken.lines or taken.dropped:
-        reports.output(held.task, taken.lines, taken.dropped)
+        taken = capture.take(board.words, whole=dead)
+    if taken is not None:
+        reports.output(held.task, held.attempt, *taken)
     return now + LOOK_NS

@@ -177,9 +177,10 @@ class Link:
         command = pack(("XADD", self._results, "*", "returned", body))
         self._insist(lambda: self._request(command))
 
-    def send_output(self, task: str, lines: list[tuple[str, str]], dropped: int) -> None:
+    def send_output(self, task: str, attempt: int, lines: list[tuple[str, str]], dropped: int, number: int) -> None:
         """Send what a task has printed; returns when Redis has it, so that its outcome comes behind it."""
-        body = orjson.dumps({"version": kinds.VERSION, "task": task, "lines": lines, "dropped": dropped})
+        message = {"version": kinds.VERSION, "task": task, "attempt": attempt, "number": number}
+        body = orjson.dumps({**message, "lines": lines, "dropped": dropped})
         command = pack(("XADD", self._results, "*", kinds.Request.OUTPUT.value, body))
         self._insist(lambda: self._request(command))
 

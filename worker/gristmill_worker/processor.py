@@ -311,9 +311,9 @@ class Processor:
         """The task has ended: send what the agent has not sent of what it has printed."""
         self._output.end_capture()
         with self.board.locked():
-            taken = self._capture.take(whole=True)
-        if taken.lines or taken.dropped:
-            self._link.send_output(fields[b"task"].decode(), taken.lines, taken.dropped)
+            taken = self._capture.take(self._words, whole=True)
+        if taken is not None:
+            self._link.send_output(fields[b"task"].decode(), int(fields[b"attempt"]), *taken)
 
     def _measures(self, fields: dict[bytes, bytes], short: bool) -> bool:
         """Begin to measure memory, unless the task is short; `options(profiling=...)` has the last word."""

@@ -82,9 +82,15 @@ class Reports:
         row += [max(0, clock_ns() - started_at) // 1000, 0, 0, orjson.Fragment(error_line(f"{error.__name__}: {text}"))]
         self.outcomes(orjson.dumps(row))
 
-    def output(self, task: str, lines: list[tuple[str, str]], dropped: int) -> None:
+    def output(self, task: str, attempt: int, lines: list[tuple[str, str]], dropped: int, number: int) -> None:
         """Lines that a task has printed."""
-        message = messages.OutputMessage(task=task, lines=lines, dropped=dropped)  # type: ignore[arg-type]
+        message = messages.OutputMessage(
+            task=task,
+            attempt=attempt,
+            number=number,
+            lines=lines,  # type: ignore[arg-type]
+            dropped=dropped,
+        )
         self._result(Request.OUTPUT, messages.encode(message))
 
     def confirm(self, task: str, attempt: int, request: int, answer: Any) -> None:

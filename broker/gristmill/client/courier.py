@@ -250,7 +250,7 @@ class Courier:
         if session.inbox.held:
             longest = min(longest, HELD_SECONDS)
         beat = outbox.last_beat + self._beat_seconds - now
-        return max(0.0, min(longest, beat))
+        return max(0.0, min(longest, beat, session.printing.due - now))
 
     def _send(self, now: float) -> None:
         """Send what has collected; when nothing has, callers may send themselves again."""
@@ -311,6 +311,8 @@ class Courier:
             raise ConnectionLostError("no reply came to the reading of the inbox")
         if now > session.lookout.next_check:
             session.lookout.check(now)
+        if now > session.printing.due:
+            session.printing.show_overdue(now)
         if outbox.leaves.kept and now - self._dropped_leaves > UNUSED_SECONDS:
             self._dropped_leaves = now
             outbox.leaves.drop_unused()

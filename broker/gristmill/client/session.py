@@ -447,6 +447,7 @@ class Session:
             self.progress.notify_all()
         self.close_connections()
         self.watching.end(ClientClosedError(self.refusal))
+        self.printing.show_overdue()
         self.inbox.end_all(list(self.unfinished.values()))
         _open_sessions.discard(self)
 

@@ -391,6 +391,9 @@ class OutputMessage(Message):
     """(stream, text) each."""
     dropped: int = 0
     """How many lines behind these were left out."""
+    attempt: int = 0
+    number: int = -1
+    """0, 1, 2... in the order in which the attempt has printed; -1 when its worker is too old to say."""
 
 
 class DrainMessage(Message):
