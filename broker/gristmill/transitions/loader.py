@@ -101,8 +101,8 @@ def _arguments(text: str, start: int) -> tuple[list[str], int]:
 def spell_keys(text: str) -> str:
     """Lua in which each `key_task(id)` is spelled out, as `(KEYS[1] .. 'task:' .. id)`.
 
-    Not functions: a script makes its functions anew with each call, and two dozen more cost a lone task a tenth. Nor the
-    name `prefix`: every function would hold it, and Lua searches for what a function holds (a fiftieth of a lone task).
+    Not functions: a script makes its functions anew with each call, and two dozen more cost a lone task a tenth. Nor
+    the name `prefix`: every function would hold it, and Lua searches for what a function holds (another fiftieth).
     """
     at = 0
     while call := _KEY_CALL.search(text, at):
