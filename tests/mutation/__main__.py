@@ -45,9 +45,9 @@ SLOW = TESTS / "properties" / "test_rule_machine.py"
 PYTEST = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "--no-header"]
 # Half of the time of a run would go into what only its report needs.
 PYTEST += ["--assert=plain", "-p", "no:unraisableexception", "-p", "pytest_timeout"]
-HANG_SECONDS = 1200
+HANG_SECONDS = 300
 """A loop without its guard may never end: then the mutant is noticed, too."""
-TEST_SECONDS = 200
+TEST_SECONDS = 60
 FIRST_TESTS = 12
 """How many of the tests that noticed other mutants of a file are run first: mostly the guards of a file go together."""
 
