@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gristmill import CancelledError, Client, Future, SerializationError
+from gristmill import CancelledError, Client, Future, LocalCluster, SerializationError
 from support import tasks
+from support.database import Database
 
 
 class Broken:
@@ -28,6 +29,21 @@ def test_values_go_from_node_to_node(client: Client) -> None:
     graph = {"a": 2, "b": 3, "sum": (operator.add, "a", "b"), "square": (operator.mul, "sum", "sum")}
 
     assert client.get(graph, ["square", "sum"]) == {"square": 25, "sum": 5}
+
+
+def test_the_nodes_of_a_graph_leave_together(client: Client, cluster: LocalCluster) -> None:
+    # One that went ahead could end before those that need it have come, and they would have to be sent again.
+    database = Database(cluster.address)
+
+    def requests_ever() -> int:
+        facts = database.run("XINFO", "STREAM", cluster.keys.submit())
+        return int(facts[facts.index(b"entries-added") + 1])
+
+    before = requests_ever()
+    graph: dict[str, Any] = {"0": 0} | {str(number): (increment, str(number - 1)) for number in range(1, 90)}
+    assert client.get(graph, ["89"]) == {"89": 89}
+    assert requests_ever() - before == 1
+    database.close()
 
 
 def test_the_order_of_the_answer_is_that_of_the_keys(client: Client) -> None:
