@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.driver import CALL, LANE, Driver, numbers
 
 
@@ -29,6 +31,22 @@ def test_of_prefetched_tasks_the_worker_is_asked_to_give_some_back(driver: Drive
     assert worker.asked("give_back") == [{"version": 1, "task": client.task(2), "attempt": 1, "request": 1}]
     assert driver.state(client.task(1)) == "running"
     assert driver.state(client.task(2)) == "balance_canceling"
+
+
+@pytest.mark.parametrize(("ms", "at_once"), [(0.1, 0), (50, 1)])
+def test_what_will_be_done_before_the_answer_is_left_to_the_duty(driver: Driver, ms: float, at_once: int) -> None:
+    client, busy = driver.client(), driver.worker(1)
+    client.submit(1)
+    busy.read(1)
+    busy.succeed(*busy.queue(), ms=ms)
+    client.submit(2, 3)
+    busy.read(2)
+    driver.worker(1)
+    assert len(busy.asked("give_back")) == at_once
+
+    # The next may be a long one: the duty does not guess.
+    driver.duty("balance", LANE)
+    assert len(busy.asked("give_back")) == 1
 
 
 def test_nobody_is_asked_twice_for_the_same_task(driver: Driver) -> None:
