@@ -69,8 +69,11 @@ class Reporter:
         key = keys.scheduler(replica.id)
         flat = [piece for pair in fields.items() for piece in pair]
         connection.send(
+            # Together: the record of a replica that died between the two would stay for ever.
+            pack(("MULTI",)),
             pack(("HSET", key, *flat)),
             pack(("EXPIRE", key, RECORD_SECONDS)),
+            pack(("EXEC",)),
             pack(("ZADD", keys.schedulers(), now_ms, replica.id)),
             pack(("ZREMRANGEBYSCORE", keys.schedulers(), "-inf", now_ms - RECORD_SECONDS * 1000)),
             pack(("HSETNX", keys.namespace_facts(), "incarnation", secrets.token_hex(8))),
@@ -83,7 +86,7 @@ class Reporter:
             pack(("HGET", keys.namespace_facts(), "shutdown")),
             pack(("ZCARD", keys.workers())),
         )  # fmt: skip
-        replies = [connection.read() for _ in range(8)]
+        replies = [connection.read() for _ in range(10)]
         for reply in replies:
             if isinstance(reply, ReplyError):
                 raise reply
