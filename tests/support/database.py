@@ -9,6 +9,10 @@ import redis
 from gristmill.protocol.records import unpack_entry
 
 
+ANSWER_SECONDS = 60
+"""A server on a machine that is busy with other tests may take its time."""
+
+
 class Entry(NamedTuple):
     """One entry of a stream."""
 
@@ -34,7 +38,7 @@ class Database:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._redis = redis.Redis.from_url(address, protocol=2)
+        self._redis = redis.Redis.from_url(address, protocol=2, socket_timeout=ANSWER_SECONDS)
 
     def close(self) -> None:
         self._redis.close()
