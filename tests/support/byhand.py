@@ -114,7 +114,7 @@ class ByHand:
         self.keys = keys
         self.worker = ""
         self._registered: set[str] = set()
-        self._redis = redis.Redis.from_url(database.address, protocol=2)
+        self._redis = redis.Redis.from_url(database.address, protocol=2, socket_timeout=ANSWER_SECONDS)
         self._number = 0
         self._functions: dict[bytes, str] = {}
         self._requests = 0

@@ -121,7 +121,7 @@ class RedisServer:
         """One command on a connection of its own."""
         import redis
 
-        with redis.Redis(unix_socket_path=str(self.socket)) as connection:
+        with redis.Redis(unix_socket_path=str(self.socket), socket_timeout=60) as connection:
             answer: object = connection.execute_command(*words)
             return answer
 
