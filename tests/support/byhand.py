@@ -21,7 +21,7 @@ import redis
 from gristmill.owner import OWNER_VARIABLE, Lifeline
 from gristmill.protocol.keys import GROUP_PROCESSORS, Keys
 from gristmill.protocol.payloads import bytes_of, dump_call, load_failure, text_of
-from support.database import Database, Pending
+from support.database import ANSWER_SECONDS, Database, Pending
 from support.temporary import alive
 from support.waiting import wait_until
 
