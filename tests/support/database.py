@@ -8,7 +8,6 @@ import redis
 
 from gristmill.protocol.records import unpack_entry
 
-
 ANSWER_SECONDS = 60
 """A server on a machine that is busy with other tests may take its time."""
 
