@@ -12,7 +12,7 @@ import time
 from concurrent.futures import wait
 from pathlib import Path
 
-from gristmill import Client
+from gristmill import Client, ProcessorDiedError
 
 LARGE = 100_000
 
@@ -57,7 +57,9 @@ def main(address: str, namespace: str, folder: Path, name: str) -> None:
         third = calls.submit(work, journal, f"{name}-third", 0.0, first, second)
         data = os.urandom(LARGE)
         large = calls.submit(turn, journal, f"{name}-large", data)
-        failing = client.submit(fail, journal, f"{name}-failing")
+        # Not for its own error: only if its processor is the one that is killed.
+        again = client.options(retries=1, retry_on=(ProcessorDiedError,))
+        failing = again.submit(fail, journal, f"{name}-failing")
         many = [calls.submit(work, journal, f"{name}-many{number}", 0.0) for number in range(8)]
         found["chain"] = [first.result(60), second.result(60), third.result(60)]
         found["large"] = large.result(60) == data[::-1]
