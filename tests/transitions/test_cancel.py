@@ -296,3 +296,19 @@ def test_of_very_many_the_odd_ones_are_set_aside_in_their_slice(driver: Driver) 
     driver.settle()
     assert client.outcome(1).state == "canceled"
     assert len(driver.quarantine()) == 2
+
+
+def test_a_person_waits_for_no_batch(driver: Driver, client: PlayedClient) -> None:
+    client.submit(1)
+
+    assert driver.request(Request.CANCEL, {"client": "", "tasks": [client.task(1)], "after": 5}) == "applied"
+    assert client.outcome(1).state == "canceled"
+
+
+def test_of_what_a_person_cancels_the_odd_ones_are_not_in_the_audit(driver: Driver, client: PlayedClient) -> None:
+    client.submit(1)
+    tasks = [None, {}, 5, "a b", client.task(1)]
+
+    assert driver.request(Request.CANCEL, {"tasks": tasks, "by": "ada"}) == "applied"
+    assert [order["target"] for order in driver.audit()] == [client.task(1)]
+    assert len(driver.quarantine()) == 4

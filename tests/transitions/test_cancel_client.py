@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from gristmill.protocol.kinds import Request
 from support.driver import Driver
 
@@ -53,3 +57,12 @@ def test_a_reason_that_is_none_is_left_out(driver: Driver) -> None:
     assert driver.request(Request.CANCEL_CLIENT, body.encode()) == "applied"
     driver.settle()
     assert len(client.outcomes()) == 1000
+
+
+@pytest.mark.parametrize("cursor", [5, None, {}, "x", "1x", "-1"])
+def test_a_cursor_that_is_none_is_refused(driver: Driver, cursor: Any) -> None:
+    client = driver.client()
+    client.submit(1)
+
+    assert driver.request(Request.CANCEL_CLIENT, {"client": client.id, "by": "ada", "cursor": cursor}) == "malformed"
+    assert driver.state(client.task(1)) == "inactive"

@@ -21,3 +21,12 @@ def test_a_task_without_a_record_is_told_once(driver: Driver, database: Database
     assert client.told("lost") == [{"tasks": [1]}]
     assert database.set(keys.client_tasks(client.id)) == {client.task(2)}
     assert driver.counts()["repaired:record_gone"] == 1
+
+
+def test_what_is_no_task_is_taken_off_and_nobody_is_told(driver: Driver, database: Database, keys: Keys) -> None:
+    client = driver.client()
+    database.run("SADD", keys.client_tasks(client.id), "nonsense")
+    driver.duty("check_members", client.id, "nonsense")
+
+    assert database.set(keys.client_tasks(client.id)) == set()
+    assert client.told("lost") == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gristmill.protocol.keys import Keys
 from support.database import Database
 from support.driver import Driver
@@ -29,9 +31,12 @@ def test_a_holder_that_is_gone_holds_nothing(driver: Driver, database: Database,
     assert driver.counts()["repaired:holder"] == 2
 
 
-def test_an_object_without_a_holder_expires_with_all_its_parts(driver: Driver, database: Database, keys: Keys) -> None:
+@pytest.mark.parametrize("name", ["c7", "r7", "f7"])
+def test_an_object_without_a_holder_expires_with_all_its_parts(
+    driver: Driver, database: Database, keys: Keys, name: str
+) -> None:
     client = driver.client()
-    orphan = client.object("c7", b"a", b"b")
+    orphan = client.object(name, b"a", b"b")
     for key in (keys.object(orphan), keys.object_chunk(orphan, "1")):
         database.run("PERSIST", key)
     database.run("ZADD", keys.objects(), 2, orphan)

@@ -14,7 +14,7 @@ local function is_call(object)
   return client and redis.call('HGET', key_task(client .. '.' .. string.format('%07d', number)), 'object') == object
 end
 for object in string.gmatch(ids, '%S+') do
-  if string.find(object, '%-%d+$') and redis.call('TTL', key_object(object)) == -1 and redis.call('SCARD', key_holders(object)) <= MOST_HOLDERS then
+  if redis.call('TTL', key_object(object)) == -1 and redis.call('SCARD', key_holders(object)) <= MOST_HOLDERS then
     for _, holder in ipairs(redis.call('SMEMBERS', key_holders(object))) do
       if redis.call('EXISTS', key_client(holder), key_task(holder)) == 0 then
         repaired('holder')
