@@ -19,6 +19,7 @@ def test_what_somebody_needs_stays(driver: Driver, database: Database, keys: Key
 
     assert driver.snapshot() == before
     assert database.lifetime_ms(keys.object(call)) == -1
+    assert "repaired:object" not in driver.counts()
 
 
 def test_a_holder_that_is_gone_holds_nothing(driver: Driver, database: Database, keys: Keys) -> None:

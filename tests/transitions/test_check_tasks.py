@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gristmill.protocol.keys import Keys
+from gristmill.protocol.kinds import Request
 from support.database import Database
 from support.driver import CALL, FAILURE, Driver, PlayedClient, PlayedWorker, numbers
 
@@ -191,3 +192,109 @@ def test_a_finished_task_that_nobody_needs_goes(
 
     assert check(driver, client.task(1)) == {"finished": 1}
     assert not database.exists(keys.value(client.task(1)))
+
+
+def test_a_broken_record_of_a_task_that_has_ended_goes_and_nobody_sends_it_again(
+    driver: Driver, client: PlayedClient, database: Database, keys: Keys
+) -> None:
+    worker = driver.worker(1)
+    client.submit(1)
+    worker.read()
+    worker.succeed(client.task(1))
+    database.run("HSET", keys.task(client.task(1)), "users", 1)
+
+    assert check(driver, client.task(1)) == {"record": 1}
+    assert client.told("lost") == []
+    assert not database.exists(keys.task(client.task(1)))
+
+
+def test_what_has_succeeded_is_not_waited_for_again(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1)
+    client.submit(1, 2)
+    client.submit(behind(3, client.task(1), client.task(2)))
+    worker.read()
+    worker.succeed(client.task(1))
+    before = driver.snapshot()
+
+    assert check(driver, client.task(3)) == {}
+    assert driver.snapshot() == before
+
+
+def test_what_is_let_go_on_in_slices_is_not_counted_as_let_go(
+    driver: Driver, client: PlayedClient, database: Database, keys: Keys
+) -> None:
+    worker = driver.worker(1)
+    client.submit(0, 1)
+    for first in range(2, 602, 100):
+        client.submit(*(behind(number, client.task(0), client.task(1)) for number in range(first, first + 100)))
+    worker.read()
+    driver.send(Request.OUTCOMES, {"worker": worker.id, "outcomes": [worker.row(client.task(0))]})
+    (entry,) = driver.read("results")
+    driver.apply_entry("results", entry)
+    still = sorted(database.set(keys.dependents(client.task(0))))
+    assert still
+
+    assert check(driver, *still) == {}
+    driver.settle()
+    assert {driver.record(task)["dependencies"] for task in still} == {"1"}
+
+
+def test_a_waiting_task_whose_record_has_lost_its_place_goes_and_its_client_is_told(
+    driver: Driver, client: PlayedClient, database: Database, keys: Keys
+) -> None:
+    client.submit(1)
+    database.run("HDEL", keys.task(client.task(1)), "place")
+    database.run("ZREM", keys.ready("python3.11"), client.task(1))
+
+    assert check(driver, client.task(1)) == {"record": 1}
+    assert client.told("lost") == [{"tasks": [1]}]
+    assert not database.exists(keys.task(client.task(1)))
+
+
+def test_an_assigned_task_whose_record_names_no_entry_is_assigned_again(
+    driver: Driver, client: PlayedClient, database: Database, keys: Keys
+) -> None:
+    worker = driver.worker(1)
+    client.submit(1)
+    worker.read()
+    database.run("HDEL", keys.task(client.task(1)), "assignment")
+
+    assert check(driver, client.task(1)) == {"record": 1, "nowhere": 1}
+    driver.duty("check_entries", worker.id, "-")
+    assert numbers(worker.queue()) == [1]
+    assert driver.state(client.task(1)) == "running"
+
+
+def test_what_waits_elsewhere_than_in_its_lane_stays(driver: Driver, client: PlayedClient) -> None:
+    client.submit(1)
+    for _ in range(2):
+        worker = driver.worker(1)
+        worker.read()
+        worker.lose()
+    client.submit(4, [2, 0, CALL, {"dependencies": [client.task(4)], "incomplete": True}])
+    claimer = driver.worker(0)
+    client.submit(3)
+    client.claim(claimer, 3)
+    before = driver.snapshot()
+
+    assert numbers(driver.ready("python3.11!")) == [1], "after two deaths it runs alone"
+    assert check(driver, *map(client.task, (1, 2, 3, 4))) == {}
+    assert driver.snapshot() == before
+
+
+@pytest.mark.parametrize("gone", ["record", "lease"])
+def test_a_worker_of_which_something_is_there_is_left_to_its_lease(
+    driver: Driver, client: PlayedClient, database: Database, keys: Keys, gone: str
+) -> None:
+    worker = driver.worker(1)
+    client.submit(1)
+    worker.read()
+    saved = database.run("DUMP", keys.worker(worker.id))
+    if gone == "record":
+        database.run("DEL", keys.worker(worker.id))
+    else:
+        database.run("ZREM", keys.workers(), worker.id)
+
+    assert check(driver, client.task(1)) == {}
+    database.run("RESTORE", keys.worker(worker.id), 0, saved, "REPLACE")
+    worker.beat()

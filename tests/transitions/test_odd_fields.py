@@ -107,3 +107,38 @@ def test_an_odd_field_is_answered_by_a_word_and_what_is_set_aside_says_what_was_
             stream = getattr(driver.keys, STREAM_OF[kind])()
             driver.database.run("XACK", stream, GROUP_SCHEDULERS, entry.id)
             driver.database.run("XDEL", stream, entry.id)
+
+
+NO_IDS: tuple[Any, ...] = ("a:b c}*", "", "x" * 201, 5, None, {})
+
+
+def with_odd_ids(sound: Any, ids: frozenset[str]) -> Iterator[Any]:
+    """The value with one of the ids in it, at any depth, replaced by what is none."""
+    if isinstance(sound, str) and sound in ids:
+        yield from NO_IDS
+    parts = sound.items() if isinstance(sound, dict) else enumerate(sound) if isinstance(sound, list) else ()
+    for at, part in parts:
+        for changed in with_odd_ids(part, ids):
+            copy = sound.copy()
+            copy[at] = changed
+            yield copy
+
+
+@pytest.mark.parametrize("kind", Request)
+def test_what_stands_for_an_id_and_is_none_is_set_aside(driver: Driver, kind: Request) -> None:
+    sound = Sound(driver, kind)
+    known = {"another", "w2"} | {sound.client.id, sound.worker.id, sound.client.function}
+
+    def versions() -> Iterator[Any]:
+        body = sound.body()
+        ids = known | {sound.client.task(number) for number in range(1, 1000)}
+        return with_odd_ids(body, frozenset(ids))
+
+    for index in range(sum(1 for _ in versions())):
+        body = next(islice(versions(), index, None))
+        if (kind is Request.CANCEL and body["client"] == "") or (kind is Request.RELEASE and body["client"] == sound.client.id):
+            continue  # A person has no id; what is no object is passed over.
+        word = driver.request(kind, json.dumps({"version": VERSION, **body}).encode())
+        aside = driver.quarantine()
+        assert (word, len(aside)) in (("malformed", 1), ("applied", 1)), (body, word, aside)
+        driver.database.run("DEL", driver.keys.quarantine())
