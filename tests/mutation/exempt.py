@@ -13,6 +13,7 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("check_objects.lua", "redis.call('SCARD', key_holders(object)) <= MOST_HOLDERS", "true"): _BOUND,
     ("check_tasks.lua", "not resolving[need]", "true"): _WORK,
     ("include/cancel_task.lua", "not to", "false"): _TABLE,
+    ("check_tasks.lua", "to", "true"): _TABLE,
     ("end_worker.lua", "not to", "false"): _TABLE,
     ("result.lua", "not to", "false"): _TABLE,
     ("result.lua", "worker", "true"): _WORK,

@@ -280,6 +280,7 @@ def test_what_waits_elsewhere_than_in_its_lane_stays(driver: Driver, client: Pla
     assert numbers(driver.ready("python3.11!")) == [1], "after two deaths it runs alone"
     assert check(driver, *map(client.task, (1, 2, 3, 4))) == {}
     assert driver.snapshot() == before
+    client.cancel(2)
 
 
 @pytest.mark.parametrize("gone", ["record", "lease"])
@@ -298,3 +299,31 @@ def test_a_worker_of_which_something_is_there_is_left_to_its_lease(
     assert check(driver, client.task(1)) == {}
     database.run("RESTORE", keys.worker(worker.id), 0, saved, "REPLACE")
     worker.beat()
+
+
+def test_a_detached_task_is_not_listed_and_its_outcome_stays_for_its_time(
+    driver: Driver, client: PlayedClient, database: Database, keys: Keys
+) -> None:
+    worker = driver.worker(1)
+    client.submit([1, 0, CALL, {"keep_ms": 60_000}], [2, 0, CALL, {"keep_ms": 60_000}])
+    worker.read()
+    worker.succeed(client.task(1))
+
+    assert check(driver, client.task(1), client.task(2)) == {}
+    assert database.set(keys.client_tasks(client.id)) == set()
+    assert driver.state(client.task(1)) == "success"
+
+
+def test_the_tasks_of_a_client_that_has_ended_are_not_listed_again(
+    driver: Driver, client: PlayedClient, database: Database, keys: Keys
+) -> None:
+    worker = driver.worker(1)
+    client.submit(1)
+    worker.read()
+    client.disconnect()
+    driver.settle()
+
+    assert check(driver, client.task(1)) == {}
+    database.run("DEL", keys.client(client.id))
+    assert check(driver, client.task(1)) == {}
+    worker.confirm(client.task(1), "canceled")

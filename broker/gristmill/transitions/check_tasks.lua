@@ -85,7 +85,7 @@ local function check_assigned(id, record)
   if string.find(record.entry, CLAIMED, 1, true) then return end
   local tasks = key_worker_tasks(record.worker)
   local found = redis.pcall('XRANGE', tasks, record.entry, record.entry)
-  if found.err or not found[1] then
+  if not found[1] then
     repaired('entry_gone')
     local to = transition(record.state, 'TaskReturned')
     if to then give_back(record.worker, id, record, to, 'TaskReturned') end
