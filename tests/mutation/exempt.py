@@ -14,6 +14,7 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("check_tasks.lua", "not resolving[need]", "true"): _WORK,
     ("include/cancel_task.lua", "not to", "false"): _TABLE,
     ("check_tasks.lua", "to", "true"): _TABLE,
+    ("check_tasks.lua", "record.more", "true"): _WORK,
     ("end_worker.lua", "not to", "false"): _TABLE,
     ("result.lua", "not to", "false"): _TABLE,
     ("result.lua", "worker", "true"): _WORK,

@@ -327,3 +327,14 @@ def test_the_tasks_of_a_client_that_has_ended_are_not_listed_again(
     database.run("DEL", keys.client(client.id))
     assert check(driver, client.task(1)) == {}
     worker.confirm(client.task(1), "canceled")
+
+
+@pytest.mark.parametrize("field", ["state", "users"])
+def test_a_record_under_an_id_of_no_task_is_passed_over(
+    driver: Driver, client: PlayedClient, database: Database, keys: Keys, field: str
+) -> None:
+    client.submit(1)
+    database.run("HSET", keys.task("nonsense"), field, "inactive")
+
+    assert check(driver, "nonsense", client.task(1)) == {}
+    database.run("DEL", keys.task("nonsense"))
