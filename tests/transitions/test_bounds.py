@@ -14,6 +14,7 @@ from gristmill.scheduler.controller import SLICES, Replica
 from gristmill.settings import SchedulerSettings
 from gristmill.store.connection import ReplyError
 from support.driver import CALL, FAILURE, Driver, PlayedClient, PlayedWorker, numbers
+from transitions.test_duplicates import BODIES
 
 # --- dependents that need much ------------------------------------------------------------------------------
 
@@ -359,3 +360,27 @@ def test_a_thousand_items_are_applied(
 
     assert driver.request(kind, body) == "applied"
     assert client.outcome(1).state == "canceled"
+
+
+MOST: dict[str, tuple[Request, str, int]] = {
+    "outcomes": (Request.OUTCOMES, "outcomes", 1000),
+    "dependencies": (Request.DEPEND, "dependencies", 1000),
+    "claims": (Request.CLAIM, "tasks", 500),
+    "waiting": (Request.SUSPENDED, "waiting", 100_000),
+}
+
+
+@pytest.mark.parametrize(("kind", "field", "most"), MOST.values(), ids=MOST)
+def test_as_many_as_may_be_are_applied_and_one_more_is_refused(
+    driver: Driver, client: PlayedClient, kind: Request, field: str, most: int
+) -> None:
+    worker = driver.worker(1)
+    client.submit(*range(1, 8))
+    worker.read()
+    sound = BODIES[kind](client, worker)
+    items = sound[field] or [client.task(1)]
+    before = driver.snapshot()
+
+    assert driver.request(kind, {**sound, field: items * (most + 1)}) == "malformed"
+    assert driver.snapshot().keys() - before.keys() == {driver.keys.quarantine()}
+    assert driver.request(kind, {**sound, field: items * most}) == "applied"

@@ -225,3 +225,78 @@ def test_a_suspect_is_taken_when_nothing_else_executes_on_the_worker(
 
     assert driver.record(client.task(1))["worker"] == worker.id
     assert driver.ready(f"{LANE}!") == []
+
+
+def test_for_a_worker_that_has_gone_nothing_is_claimed(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(1)
+    worker.lose()
+    client.submit(1)
+
+    assert client.claim(worker, 1) == "unknown"
+    assert client.claimed() == []
+    assert driver.state(client.task(1)) == "inactive"
+
+
+def test_what_is_being_asked_back_or_cancelled_or_claimed_is_not_taken(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    other = driver.worker(1)
+    client.submit(1, 2, 3)
+    other.read(2)
+    client.claim(worker, 3)
+    client.cancel(1)
+    driver.worker(1)
+    driver.duty("balance", LANE)
+    assert [driver.state(client.task(number)) for number in (1, 2)] == ["canceling", "balance_canceling"]
+    client.claim(worker, 1, 2, 3, claim=2)
+
+    assert client.claimed()[1:] == [None]
+    assert driver.record(client.task(3))["attempt"] == "1"
+
+
+def test_what_has_ended_is_passed_over(client: PlayedClient, driver: Driver, worker: PlayedWorker) -> None:
+    other = driver.worker(1)
+    client.submit(1, [2, 0, CALL, {"dependencies": [client.task(1)]}], 3)
+    other.read()
+    other.drain()
+    other.succeed(client.task(1))
+    client.claim(worker, 1, 9, 3, 2)
+
+    (entry,) = client.claimed()
+    assert entry is not None
+    assert entry.fields["task"] == client.task(3)
+
+
+def test_a_client_that_nobody_knows_claims_nothing(driver: Driver, client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit(1)
+    body = {"client": "nobody", "worker": worker.id, "claim": 1, "tasks": [client.task(1)], "after": 0}
+
+    assert driver.request(Request.CLAIM, body) == "unknown"
+    assert driver.state(client.task(1)) == "inactive"
+
+
+def test_what_is_being_cancelled_is_not_taken_when_its_delivery_is_not_on_record(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    other = driver.worker(1)
+    client.submit(1)
+    (entry,) = other.read()
+    client.cancel(1)
+    driver.database.run("XACK", driver.keys.worker_tasks(other.id), "processors", entry.id)
+    client.claim(worker, 1)
+
+    assert client.claimed() == [None]
+    assert driver.state(client.task(1)) == "canceling"
+    other.confirm(client.task(1), "canceled")
+
+
+def test_of_what_is_needed_no_more_than_500_are_looked_at(client: PlayedClient, worker: PlayedWorker) -> None:
+    client.submit(*([number, 0, CALL, {"lane": f"gpu,{LANE}"}] for number in range(1, 499)))
+    client.submit(500, 501)
+    for number, last in ((600, 500), (601, 501)):
+        needs = [*(client.task(other) for other in range(1, 499)), client.task(last)]
+        client.submit([number, 0, CALL, {"dependencies": needs}])
+    client.claim(worker, 600)
+    client.claim(worker, 1, 601, claim=2)
+
+    assert [entry and entry.fields["task"] for entry in client.claimed()] == [client.task(500), None]

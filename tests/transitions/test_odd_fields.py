@@ -18,7 +18,7 @@ from transitions.test_duplicates import BODIES
 
 MISSING = object()
 ODD: tuple[Any, ...] = (MISSING, None, {}, {"a": 1}, [], [[]], [None], True, "", "a:b c}*", "x" * 300, -1, 0, 0.5, 1e18)
-ODD += (float("nan"), float("inf"))
+ODD += (float("nan"), float("inf"), "word")
 
 RICH: dict[str, Any] = {
     "priority": 1, "lane": "python3.11", "retries": 1, "retry_delay_ms": 1, "max_deaths": 2, "run": {"timeout_ms": 5},

@@ -45,11 +45,9 @@ local function take(id, record)
   return true
 end
 local function call_of(id, attempt)
-  local found = redis.call('HMGET', key_task(id), 'function', 'call', 'more', 'payload', 'object', 'size', 'options', 'needs', 'priority')
+  local found = redis.call('HMGET', key_task(id), 'function', 'call', 'payload', 'object', 'size', 'options', 'needs', 'priority')
   local fields = { 'task', id .. ' ' .. attempt .. ' ' .. (found[2] or '-') .. ' ' .. found[1] }
-  if found[3] then
-    for _, piece in ipairs(extra_fields(id, { payload = found[4], object = found[5], size = found[6], options = found[7], needs = found[8], priority = found[9] })) do fields[#fields + 1] = piece end
-  end
+  for _, piece in ipairs(extra_fields(id, { payload = found[3], object = found[4], size = found[5], options = found[6], needs = found[7], priority = found[8] })) do fields[#fields + 1] = piece end
   return fields
 end
 local function claim(id, record)
@@ -67,7 +65,7 @@ while at <= #todo and at <= MOST_STEPS do
   at = at + 1
   local record = not seen[id] and record_of(id)
   seen[id] = true
-  if record and not is_terminal(record.state) then
+  if record then
     if take(id, record) then
       fields = claim(id, record)
       break

@@ -10,7 +10,7 @@ local MOST_NEEDS = 1000
 local message, word = decode()
 if not message then return word end
 local client, id, part = message.client, message.task, message.part
-if not is_id(client) or not is_id(id) or split_id(id) ~= client or not is_whole(part, 1, 1e9) or type(message.dependencies) ~= 'table' or #message.dependencies > MOST_NEEDS then
+if not is_id(id) or string.match(id, '^([^.]+)%.%d+$') ~= client or not is_whole(part, 1, 1e9) or type(message.dependencies) ~= 'table' or #message.dependencies > MOST_NEEDS then
   return refuse_entry('expected client, task, part and dependencies')
 end
 for _, dependency in ipairs(message.dependencies) do
