@@ -174,3 +174,13 @@ def test_a_task_that_came_again_outlives_what_it_waited_for_before(
 
     assert driver.state(client.task(9)) == "running"
     assert driver.database.keys(driver.keys.task("")) == [driver.keys.task(client.task(9))]
+
+
+def test_a_kept_task_that_has_ended_meanwhile_gets_no_more(driver: Driver, client: PlayedClient) -> None:
+    client.submit(1, 2, [9, 0, CALL, {"dependencies": [client.task(1)], "incomplete": True, "keep_ms": 60_000}])
+    client.cancel(9)
+    client.depend(9, 2)
+
+    assert driver.state(client.task(9)) == "canceled"
+    assert "users" not in driver.record(client.task(2))
+    assert numbers(driver.ready()) == [1, 2]

@@ -258,3 +258,105 @@ def test_a_reason_that_is_none_is_the_end_of_the_lease(driver: Driver, reason: b
     driver.settle()
     assert worker.record()["gone"] == "expired"
     assert len(driver.ready()) == 400
+
+
+def test_an_end_that_comes_again_changes_neither_its_time_nor_its_reason(driver: Driver) -> None:
+    worker = driver.worker(1)
+    worker.lose()
+    before = worker.record()
+
+    assert driver.request(Request.END_WORKER, {"worker": worker.id, "reason": "left"}) == "applied"
+    assert worker.record() == before
+
+
+def test_of_a_worker_whose_record_is_gone_the_error_has_its_id_alone(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit([1, 0, CALL, {"max_deaths": 1}])
+    worker.read()
+    driver.database.run("DEL", driver.keys.worker(worker.id))
+    driver.database.run("DEL", driver.keys.load(LANE))
+    worker.lose()
+
+    assert client.outcome(1).payload["message"].endswith(f"the last was {worker.id}")
+
+
+def test_the_error_names_the_memory_of_the_task_s_own_processor(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(2)
+    client.submit([1, 0, CALL, {"max_deaths": 1}])
+    worker.read()
+    task, mib = client.task(1), 1048576
+    odd = [5, None, {"task": task}, {"task": task, "rss_bytes": "much"}, {"task": client.task(2), "rss_bytes": 7 * mib}]
+    worker.beat(2, processors=[*odd, {"task": task, "rss_bytes": 40 * mib}])
+    worker.lose()
+
+    told = client.outcome(1).payload["message"]
+    assert told.count("its processor used") == told.count("used 40 MiB") == 1
+
+
+def test_an_entry_of_an_earlier_attempt_is_no_death(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    stale = f"{client.task(1)} 0 - {client.function} tests.function"
+    driver.database.run("XADD", driver.keys.worker_tasks(worker.id), "*", "task", stale)
+    client.submit(1)
+    worker.read()
+    worker.lose()
+
+    assert driver.record(client.task(1)).get("deaths", "0") == "0"
+    assert numbers(driver.ready()) == [1]
+
+
+def test_only_what_was_read_is_suspected(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(3)
+    client.submit(1, 2, 3)
+    worker.read(2)
+    worker.lose()
+
+    assert [driver.record(client.task(number)).get("suspect") for number in (1, 2, 3)] == ["1", "1", None]
+
+
+def test_a_task_that_is_not_claimed_any_more_stays_where_it_is(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(0)
+    client.submit(1)
+    other = driver.worker(1)
+    client.submit(2, 3)
+    for number in (1, 2, 3, 9):
+        driver.database.run("SADD", driver.keys.worker_claimed(worker.id), client.task(number))
+    worker.lose()
+
+    assert (numbers(other.queue()), numbers(driver.ready())) == ([1, 2], [3])
+    assert "deaths" not in driver.record(client.task(2))
+
+
+def test_what_has_an_entry_is_not_charged_as_claimed(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(150)
+    client.submit(*range(1, 151))
+    driver.database.run("SADD", driver.keys.worker_claimed(worker.id), client.task(150))
+    worker.lose()
+
+    assert "deaths" not in driver.record(client.task(150))
+    assert numbers(driver.ready()) == list(range(1, 151))
+
+
+def test_more_claimed_tasks_than_a_slice_are_left_to_the_next_one(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(0)
+    driver.request(Request.PAUSE, {"by": "ada", "paused": True})
+    client.submit(*range(1, 151))
+    for number in range(1, 151):
+        client.claim(worker, number, claim=number)
+    assert driver.ready() == []
+    words = worker.lose()
+
+    assert [word for kind, word in words if kind == "end_worker"] == ["applied"] * 2
+    assert numbers(driver.ready()) == list(range(1, 151))
+
+
+def test_a_worker_that_has_left_is_charged_with_nothing_and_told_nothing(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read()
+    worker.leave()
+    driver.settle()
+
+    assert "deaths" not in driver.record(client.task(1))
+    assert numbers(driver.ready()) == [1]
+    assert worker.control() == []

@@ -41,8 +41,8 @@ local function story(task)
   local facts = redis.call('HMGET', key, 'host', 'pid', 'seen', 'heartbeat')
   local text = id
   if facts[1] then text = text .. ' on host ' .. facts[1] .. ' (pid ' .. facts[2] .. '), not heard for ' .. string.format('%.1f', (now - (facts[3] or now)) / 1000) .. ' s' end
-  local readable, beat = pcall(cjson.decode, facts[4] or '')
-  if not readable or type(beat) ~= 'table' then return text end
+  local _, beat = pcall(cjson.decode, facts[4] or '')
+  if type(beat) ~= 'table' then return text end
   for _, processor in ipairs(type(beat.processors) == 'table' and beat.processors or {}) do
     if type(processor) == 'table' and processor.task == task and type(processor.rss_bytes) == 'number' then text = text .. string.format('; its processor used %.0f MiB of memory', processor.rss_bytes / 1048576) end
   end
@@ -77,17 +77,15 @@ end
 local seen, waiting = {}, {}
 for task in string.gmatch(redis.call('HGET', key, 'waiting') or '', '%S+') do waiting[task] = true end
 if first and why ~= 'left' then
-  local pending = redis.pcall('XPENDING', tasks, 'processors', '-', '+', 1000)
-  if not pending.err then
-    local consumers = {}
-    for _, item in ipairs(pending) do
-      if not consumers[item[2]] then
-        consumers[item[2]] = true
-        local found = redis.call('XRANGE', tasks, item[1], item[1])[1]
-        if found then
-          seen[item[1]] = true
-          move_on(item[1], task_in(found), not waiting[task_in(found)])
-        end
+  -- A group that is gone lists nothing.
+  local pending, consumers = redis.pcall('XPENDING', tasks, 'processors', '-', '+', 1000), {}
+  for _, item in ipairs(pending) do
+    if not consumers[item[2]] then
+      consumers[item[2]] = true
+      local found = redis.call('XRANGE', tasks, item[1], item[1])[1]
+      if found then
+        seen[item[1]] = true
+        move_on(item[1], task_in(found), not waiting[task_in(found)])
       end
     end
   end
