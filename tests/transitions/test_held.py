@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gristmill.protocol.keys import GROUP_PROCESSORS
+from gristmill.protocol.keys import GROUP_PROCESSORS, GROUP_SCHEDULERS
 from gristmill.protocol.kinds import Request
 from support.driver import Driver, PlayedClient, PlayedWorker, numbers
 
@@ -163,3 +163,110 @@ def test_a_list_without_form_is_set_aside(driver: Driver, worker: PlayedWorker) 
     assert driver.request(Request.HELD, {"worker": worker.id, "number": 1, "tasks": "all"}) == "malformed"
     assert driver.request(Request.HELD, {"worker": worker.id, "number": 1, "tasks": [1]}) == "applied"
     assert len(driver.quarantine()) == 2
+
+
+def test_a_worker_that_is_being_cleared_is_told_to_register_anew(driver: Driver, client: PlayedClient) -> None:
+    worker = driver.worker(250)
+    for first in range(0, 250, 50):
+        client.submit(*range(first, first + 50))
+    worker.read(250)
+    driver.send(Request.END_WORKER, {"worker": worker.id, "reason": "expired"})
+    (end,) = driver.read("continued")
+    driver.apply_entry("continued", end)
+    left = worker.entries()
+    assert left
+
+    assert held(worker) == "unknown"
+    assert worker.beat(250) == "unknown"
+    assert worker.entries() == left
+    assert settled(worker) == []
+
+
+def test_what_is_left_for_the_next_slice_does_not_wait_for_later_outcomes(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    worker.beat(600)
+    for first in range(0, 600, 100):
+        client.submit(*range(first, first + 100))
+    worker.read(600)
+    held(worker)
+    later = f"{driver.now_ms() + 5000}-0"
+    driver.database.run("XADD", driver.keys.results(), later, "outcomes", b'{"version":2}')
+    (request,) = driver.read("continued")
+
+    assert driver.apply_entry("continued", request) == "applied"
+    assert settled(worker) == [1]
+    driver.database.run("XTRIM", driver.keys.results(), "MAXLEN", 0)
+
+
+def test_it_does_not_wait_for_ever_for_an_outcome_that_nobody_here_understands(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    now = driver.now_ms()
+    body = f'{{"version":1,"worker":"{worker.id}","number":1,"tasks":[]}}'
+    for kind, age, text in (("outcomes", 90_000, '{"version":2}'), ("held", 80_000, body)):
+        driver.database.run("XADD", driver.keys.results(), f"{now - age}-0", kind, text)
+    outcome, request = driver.read("results")
+
+    assert driver.apply_entry("results", request) == "applied"
+    driver.database.run("XACK", driver.keys.results(), GROUP_SCHEDULERS, outcome.id)
+    driver.database.run("XDEL", driver.keys.results(), outcome.id)
+
+
+def test_a_slice_that_two_replicas_apply_takes_nothing_back_that_was_read_meanwhile(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    worker.beat(600)
+    for first in range(0, 600, 100):
+        client.submit(*range(first, first + 100))
+    worker.read(600)
+    held(worker)
+    (request,) = driver.read("continued")
+    driver.apply_entry("continued", request)
+    worker.read(600)
+    before = pending(worker)
+    assert before
+
+    assert driver.apply_entry("continued", request) == "duplicate"
+    assert pending(worker) == before
+    assert settled(worker) == [1]
+
+
+@pytest.mark.parametrize("order", [(1, 3), (3, 1)])
+def test_up_to_the_last_that_is_held_all_count_as_delivered_in_whatever_order_they_are_named(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker, order: tuple[int, int]
+) -> None:
+    client.submit(1, 2, 3)
+    held(worker, *((client.task(number), 1) for number in order))
+
+    assert pending(worker) == {client.task(1): "1", client.task(3): "1"}
+    assert [entry.fields["task"] for entry in worker.read(5, processor=2)] == [client.task(2)]
+
+
+def test_a_claimed_task_that_is_held_delivers_nothing(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, 2, 3, 4)
+    client.claim(worker, 4)
+    held(worker, (client.task(4), 1))
+
+    assert pending(worker) == {}
+    assert [driver.record(client.task(number))["attempt"] for number in (1, 2, 3, 4)] == ["1"] * 4
+
+
+def test_an_earlier_list_that_comes_late_takes_nothing_back(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    held(worker, number=2)
+    client.submit(1)
+    worker.read()
+
+    assert held(worker, number=1) == "duplicate"
+    assert pending(worker) == {client.task(1): "1"}
+
+
+def test_a_worker_whose_stream_was_lost_is_told_to_register_anew(driver: Driver, worker: PlayedWorker) -> None:
+    driver.database.run("DEL", driver.keys.worker_tasks(worker.id))
+
+    assert held(worker) == "unknown"
+    worker.lose()

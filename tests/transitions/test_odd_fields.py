@@ -81,7 +81,10 @@ class Sound:
         elif self.kind is Request.WORKER:
             self.number += 1
             body |= {"worker": f"w{self.number}", "capabilities": {"gpu": -1}}
-        elif self.kind in (Request.CANCEL, Request.CLAIM, Request.SUSPENDED, Request.RETRY, Request.HELD):
+        elif self.kind is Request.HELD:
+            rows = [[task, 1, f"{worker.id}|1"] for task in self.held()]
+            body |= {"number": self.number, "tasks": rows}
+        elif self.kind in (Request.CANCEL, Request.CLAIM, Request.SUSPENDED, Request.RETRY):
             tasks = self.held()
             body.update({name: tasks for name in ("tasks", "waiting") if body.get(name)})
         return body
@@ -127,7 +130,7 @@ def with_odd_ids(sound: Any, ids: frozenset[str]) -> Iterator[Any]:
 @pytest.mark.parametrize("kind", Request)
 def test_what_stands_for_an_id_and_is_none_is_set_aside(driver: Driver, kind: Request) -> None:
     sound = Sound(driver, kind)
-    known = {"another", "w2"} | {sound.client.id, sound.worker.id, sound.client.function}
+    known = {"another", "w2"} | {sound.client.id, sound.worker.id, f"{sound.worker.id}|1", sound.client.function}
 
     def versions() -> Iterator[Any]:
         body = sound.body()
