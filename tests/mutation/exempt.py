@@ -19,6 +19,7 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("claim.lua", "record.state == 'inactive'", "true"): _WORK,
     ("claim.lua", "record.more", "true"): _WORK,
     ("depend.lua", "#needs > 0", "true"): _WORK,
+    ("held.lua", "not mine", "true"): _TABLE,
     ("held.lua", "holder[at] ~= consumer", "true"): _WORK,
     ("depend.lua", "more[1]", "true"): _WORK,
     ("end_worker.lua", "not to", "false"): _TABLE,

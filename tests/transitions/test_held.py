@@ -270,3 +270,47 @@ def test_a_worker_whose_stream_was_lost_is_told_to_register_anew(driver: Driver,
 
     assert held(worker) == "unknown"
     worker.lose()
+
+
+def test_what_is_held_although_its_entry_is_gone_delivers_what_there_is(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, 2)
+    driver.database.run("XDEL", driver.keys.worker_tasks(worker.id), worker.entries()[1].id)
+    assert held(worker, (client.task(1), 1), (client.task(2), 1)) == "applied"
+
+    assert pending(worker) == {client.task(1): "1"}
+    driver.duty("check_tasks", client.task(2))
+    assert sorted(numbers(worker.queue())) == [1, 2]
+
+
+def test_what_is_pending_although_its_entry_is_gone_is_listed_no_longer(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    (entry,) = worker.read()
+    key = driver.keys.worker_tasks(worker.id)
+    driver.database.run("XDEL", key, entry.id)
+    assert held(worker) == "applied"
+
+    assert driver.database.pending(key, GROUP_PROCESSORS) == []
+    driver.duty("check_tasks", client.task(1))
+    assert numbers(worker.queue()) == [1]
+
+
+def test_a_stale_entry_that_is_not_held_goes_and_its_task_stays_where_it_is(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    stale = f"{client.task(1)} 0 - {client.function} tests.function"
+    driver.database.run("XADD", driver.keys.worker_tasks(worker.id), "*", "task", stale)
+    client.submit(1)
+    other = driver.worker(0)
+    entry = worker.entries()[1]
+    driver.database.run("XADD", driver.keys.worker_tasks(other.id), entry.id, "task", stale)
+    worker.read()
+    other.read()
+    held(worker)
+    held(other)
+
+    assert (numbers(worker.queue()), other.queue(), driver.ready()) == ([1], [], [])
+    assert driver.record(client.task(1))["attempt"] == "1"
