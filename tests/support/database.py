@@ -29,7 +29,8 @@ class Pending(NamedTuple):
 
 
 def _text(value: Any) -> str:
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    # Bytes that are no characters stay what they are when they are encoded again.
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 class Database:
