@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
 
+from gristmill.protocol.keys import GROUP_SCHEDULERS
 from gristmill.protocol.kinds import Request
 from support.driver import CALL, LANE, Driver, numbers
 
@@ -226,3 +228,43 @@ def test_calls_are_carried_whatever_they_hold(driver: Driver) -> None:
     client.submit([1, 0, odd, None])
 
     assert worker.entries()[0].fields["call"] == odd
+
+
+def test_what_a_client_that_has_ended_sends_under_a_later_registration_waits_for_nothing(driver: Driver) -> None:
+    client = driver.client()
+    client.disconnect()
+    driver.settle()
+
+    assert client.submit(1, registration=2) == "unknown"
+
+
+def test_another_client_whose_id_is_none_is_not_waited_for(driver: Driver) -> None:
+    client = driver.client()
+
+    assert client.submit(1, others={f"{client.id}:inbox": 7, "": 3, "a b": 1}) == "applied"
+    assert numbers(driver.ready()) == [1]
+
+
+def test_a_batch_of_a_later_registration_waits_for_it_and_one_of_an_earlier_is_void(driver: Driver) -> None:
+    client = driver.client()
+    driver.send(Request.TASKS, client.body([1], registration=2))
+    (entry,) = driver.read("submit")
+    assert driver.apply_entry("submit", entry) == "early"
+    client.register(registration=2)
+    assert driver.apply_entry("submit", entry) == "applied"
+
+    assert client.submit(2, batch=2, registration=1) == "duplicate"
+    assert numbers(driver.ready()) == [1]
+    assert client.submit(3, batch=2, registration=2) == "applied"
+
+
+def test_a_batch_of_a_registration_that_never_came_is_not_applied(driver: Driver) -> None:
+    client = driver.client()
+    body = json.dumps({"version": 1, **client.body([1], registration=2)})
+    driver.database.run("DEL", driver.keys.submit())
+    driver.database.run("XGROUP", "CREATE", driver.keys.submit(), GROUP_SCHEDULERS, "0", "MKSTREAM")
+    driver.database.run("XADD", driver.keys.submit(), f"{driver.now_ms() - 90_000}-0", "tasks", body)
+    (entry,) = driver.read("submit")
+
+    assert driver.apply_entry("submit", entry) == "unknown"
+    assert driver.ready() == []

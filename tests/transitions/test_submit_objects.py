@@ -82,3 +82,15 @@ def test_ids_that_are_none_and_too_many_are_set_aside(driver: Driver, client: Pl
 
     assert client.told("refused")[0]["tasks"] == [1]
     assert known(driver, client) == {client.task(2)}
+
+
+def test_a_refused_row_frees_the_object_of_its_own_call_and_no_other(driver: Driver, client: PlayedClient) -> None:
+    other = driver.client()
+    own, shared = client.object("c1"), client.object("c2")
+    kept = [other.object("c1"), client.object("o1"), client.function, shared]
+    driver.database.run("SADD", driver.keys.holders(shared), "somebody")
+    client.submit(*([number, 9, None, {"object": thing}] for number, thing in enumerate([own, *kept])))
+
+    assert not driver.database.exists(driver.keys.object(own))
+    assert all(driver.database.exists(driver.keys.object(thing)) for thing in kept)
+    driver.database.run("DEL", driver.keys.holders(shared))

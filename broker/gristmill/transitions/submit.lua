@@ -28,12 +28,10 @@ local facts = redis.call('HMGET', key_client(client), 'batch', 'last', 'ahead', 
 -- Batches are numbered anew with each registration: one of a later registration waits for it, an earlier one is void.
 local registration = tonumber(message.registration) or tonumber(facts[5])
 local ahead = facts[1] and registration > tonumber(facts[5])
-if facts[1] and not facts[4] and not batch_applied(client, message.after, ahead) then return 'early' end
-if message.others then
-  -- What a task here needs of other clients has to be there as well.
-  for other, number in pairs(type(message.others) == 'table' and message.others or {}) do
-    if is_id(other) and not batch_applied(other, number) then return 'early' end
-  end
+if not facts[4] and not batch_applied(client, message.after, ahead) then return 'early' end
+-- What a task here needs of other clients has to be there as well.
+for other, number in pairs(type(message.others) == 'table' and message.others or {}) do
+  if is_id(other) and not batch_applied(other, number) then return 'early' end
 end
 if not accept() then return 'duplicate' end
 count('requests:tasks', 1)
