@@ -35,6 +35,18 @@ def test_an_entry_of_a_lane_without_a_record_is_dropped(driver: Driver) -> None:
 
     assert numbers(worker.queue()) == [1]
     assert driver.ready() == []
+    assert [name for name in driver.counts() if name.startswith("refused:")] == []
+
+
+def test_a_task_that_is_in_a_lane_although_it_runs_is_not_assigned_a_second_time(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(3)
+    client.submit(1)
+    worker.read()
+    driver.database.run("ZADD", driver.keys.ready(LANE), 0, client.task(1))
+    driver.duty("dispatch_waiting", LANE)
+
+    assert driver.record(client.task(1))["attempt"] == "1"
+    assert len(worker.entries()) == 1
 
 
 def test_a_lane_that_nobody_knows_is_no_trouble(driver: Driver) -> None:
@@ -65,3 +77,26 @@ def test_a_task_that_comes_again_does_not_set_its_lane_back(driver: Driver) -> N
 
     assert driver.record(client.task(1))["attempt"] == "2"
     assert driver.database.hash(driver.keys.lanes())[LANE] == reached
+
+
+def test_of_very_many_busy_workers_the_queues_are_filled(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(*range(1, 51))
+    workers = [driver.worker(0) for _ in range(20)]
+    for worker in workers:
+        driver.database.run("HSET", driver.keys.worker(worker.id), "processors", 1, "room", 2)
+        driver.database.run("ZADD", driver.keys.load(LANE), 0, worker.id)
+    driver.duty("dispatch_waiting", LANE)
+
+    assert [len(worker.queue()) for worker in workers] == [2] * 20
+    assert numbers(driver.ready()) == list(range(41, 51))
+
+
+def test_what_is_submitted_does_not_overtake_what_waits_although_there_is_room(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(0)
+    client.submit(1)
+    driver.database.run("HSET", driver.keys.worker(worker.id), "processors", 1, "room", 2)
+    driver.database.run("ZADD", driver.keys.load(LANE), 0, worker.id)
+    client.submit(2, [3, 0, CALL, {"priority": -1}])
+
+    assert (numbers(driver.ready()), worker.queue()) == ([1, 2, 3], [])

@@ -268,3 +268,25 @@ def test_a_batch_of_a_registration_that_never_came_is_not_applied(driver: Driver
 
     assert driver.apply_entry("submit", entry) == "unknown"
     assert driver.ready() == []
+
+
+@pytest.mark.parametrize("why", ["the intake is closed", "the batch has no lane", "the rows are odd"])
+def test_of_what_is_refused_the_client_is_told_the_numbers_that_can_be_read(driver: Driver, why: str) -> None:
+    client = driver.client()
+    if why == "the intake is closed":
+        driver.database.run("SET", driver.keys.intake(), "full")
+    rows = [5, None, "row", [], [None], [1.5], ["2"], [-1], [3, 9, CALL, None]]
+    client.submit(tasks=rows, **({"lane": None} if why == "the batch has no lane" else {}))
+
+    assert [notice["tasks"] for notice in client.told("refused")] == [[3]]
+    assert driver.ready() == []
+
+
+def test_functions_that_are_none_keep_their_places(driver: Driver) -> None:
+    client = driver.client()
+    odd = [5, None, [], ["a b", "f"], [client.function, 5], [client.function, "f", 5]]
+    rows = [[index, index, CALL, None] for index in range(len(odd) + 1)]
+    client.submit(tasks=rows, functions=[*odd, [client.function, "f", [5]]])
+
+    assert numbers(driver.ready()) == [5]
+    assert [notice["tasks"] for notice in client.told("refused")] == [[0, 1, 2, 3, 4], [6]]
