@@ -21,6 +21,7 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("include/cancel_task.lua", "redis.call('ZREM', key_ready(lane), id) == 0", "true"): _WORK,
     ("include/dispatch.lua", "more", "true"): _WORK,
     ("submit.lua", "not reached", "true"): _WORK,
+    ("submit.lua", "even_load == nil", "true"): _WORK,
     ("submit.lua", "name ~= message.lane", "true"): _WORK,
     ("claim.lua", "not seen[id]", "true"): _WORK,
     ("claim.lua", "record.state == 'inactive'", "true"): _WORK,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from support.driver import CALL, LANE, Driver, numbers
+import pytest
+
+from support.driver import CALL, LANE, Driver, PlayedWorker, numbers
 
 
 def test_what_waits_although_there_is_room_is_handed_out(driver: Driver) -> None:
@@ -100,3 +102,39 @@ def test_what_is_submitted_does_not_overtake_what_waits_although_there_is_room(d
     client.submit(2, [3, 0, CALL, {"priority": -1}])
 
     assert (numbers(driver.ready()), worker.queue()) == ([1, 2, 3], [])
+
+
+def played_ready(driver: Driver, processors: int) -> PlayedWorker:
+    """A worker that has room and that nothing has been dispatched to since."""
+    worker = driver.worker(0)
+    driver.database.run("HSET", driver.keys.worker(worker.id), "processors", processors, "room", processors + 1)
+    driver.database.run("ZADD", driver.keys.load(LANE), 0, worker.id)
+    return worker
+
+
+@pytest.mark.parametrize("by", ["a duty", "a beat", "a beat of a worker of two lanes"])
+def test_a_lane_has_come_as_far_as_the_last_that_was_assigned_whatever_the_order(driver: Driver, by: str) -> None:
+    client = driver.client()
+    client.submit([1, 0, CALL, {"priority": 2}], [7, 0, CALL, {"priority": 1}], 2)
+    driver.database.run("ZADD", driver.keys.ready(LANE), 1.5, client.task(9), 2.5, client.task(10))
+    if by == "a duty":
+        worker = played_ready(driver, 5)
+        driver.duty("dispatch_waiting", LANE)
+    else:
+        driver.database.run("HSET", driver.keys.lanes(), "gpu", 0)
+        worker = driver.worker(5, capabilities={LANE: -1, **({"gpu": -1} if "two" in by else {})})
+
+    assert numbers(worker.queue()) == [1, 7, 2]
+    assert driver.database.hash(driver.keys.lanes())[LANE] == "7"
+
+
+def test_very_many_workers_whose_load_is_out_of_date_hold_nobody_up(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1)
+    workers = [driver.worker(0) for _ in range(16)]
+    for worker in workers:
+        driver.database.run("ZADD", driver.keys.load(LANE), 0, worker.id)
+
+    assert driver.duty("dispatch_waiting", LANE) == "dispatched"
+    assert numbers(driver.ready()) == [1]
+    driver.database.run("DEL", driver.keys.load(LANE))

@@ -304,3 +304,15 @@ def test_a_worker_of_several_lanes_takes_from_the_one_whose_first_task_is_first(
     worker.succeed(client.task(1), client.task(2), ms=1000)
 
     assert numbers(worker.queue()) == [3, 4]
+
+
+def test_an_outcome_brings_nothing_to_a_worker_without_processors(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1, 2, 3)
+    worker.read()
+    worker.beat(0)
+    worker.succeed(client.task(1))
+
+    assert worker.queue() == []
+    assert numbers(driver.ready()) == [2, 3]

@@ -334,3 +334,16 @@ def test_of_many_workers_nobody_queues_while_another_is_idle(driver: Driver, tas
     queues = [len(worker.queue()) for worker in workers]
     assert sum(queues) == tasks
     assert max(queues) - min(queues) <= 1
+
+
+OPTIONS = ("priority", "retries", "retry_delay_ms", "max_deaths", "keep_ms", "about", "run", "dependencies", "objects")
+EMPTY: dict[str, Any] = {"run": {}, "dependencies": [], "objects": [], "about": {}, "priority": 0}
+
+
+@pytest.mark.parametrize("options", [dict.fromkeys(OPTIONS), EMPTY], ids=["null", "empty"])
+def test_an_option_that_is_null_or_empty_is_none(driver: Driver, options: dict[str, Any]) -> None:
+    client = driver.client()
+    client.submit([1, 0, CALL, options], 2)
+
+    record, plain = driver.record(client.task(1)), driver.record(client.task(2))
+    assert {**record, "order": "2"} == plain

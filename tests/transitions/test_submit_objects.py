@@ -81,6 +81,7 @@ def test_ids_that_are_none_and_too_many_are_set_aside(driver: Driver, client: Pl
     client.submit([1, 0, CALL, {"objects": objects}], 2)
 
     assert client.told("refused")[0]["tasks"] == [1]
+    assert "objects" in driver.quarantine()[0]["reason"]
     assert known(driver, client) == {client.task(2)}
 
 
