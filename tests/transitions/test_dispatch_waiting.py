@@ -138,3 +138,13 @@ def test_very_many_workers_whose_load_is_out_of_date_hold_nobody_up(driver: Driv
     assert driver.duty("dispatch_waiting", LANE) == "dispatched"
     assert numbers(driver.ready()) == [1]
     driver.database.run("DEL", driver.keys.load(LANE))
+
+
+def test_of_several_lanes_the_task_that_is_first_comes_first(driver: Driver) -> None:
+    client = driver.client()
+    both = f"gpu,{LANE}"
+    client.submit(*([number, 0, CALL, {"lane": (both, LANE)[number % 2]}] for number in range(1, 8)))
+    worker = driver.worker(5, capabilities={LANE: -1, "gpu": -1})
+
+    assert numbers(worker.queue()) == [1, 2, 3, 4, 5, 6]
+    assert (numbers(driver.ready()), driver.ready(both)) == ([7], [])

@@ -347,3 +347,10 @@ def test_an_option_that_is_null_or_empty_is_none(driver: Driver, options: dict[s
 
     record, plain = driver.record(client.task(1)), driver.record(client.task(2))
     assert {**record, "order": "2"} == plain
+
+
+def test_of_options_that_say_nothing_to_people_no_event_tells(driver: Driver) -> None:
+    client = driver.client()
+    client.submit([1, 0, CALL, {"retries": 1, "lane": LANE}])
+
+    assert [row[5:] for row in driver.events()] == [[]]
