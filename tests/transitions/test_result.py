@@ -316,3 +316,15 @@ def test_an_outcome_brings_nothing_to_a_worker_without_processors(
 
     assert worker.queue() == []
     assert numbers(driver.ready()) == [2, 3]
+
+
+def test_of_a_task_that_came_at_an_unknown_time_no_waiting_is_told(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read()
+    driver.database.run("HDEL", driver.keys.task(client.task(1)), "submitted")
+    worker.succeed(client.task(1))
+
+    assert client.outcome(1).state == "success"
+    assert client.told("outcomes")[0]["rows"][0][7] == 0

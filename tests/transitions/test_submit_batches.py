@@ -290,3 +290,22 @@ def test_functions_that_are_none_keep_their_places(driver: Driver) -> None:
 
     assert numbers(driver.ready()) == [5]
     assert [notice["tasks"] for notice in client.told("refused")] == [[0, 1, 2, 3, 4], [6]]
+
+
+def test_numbers_that_come_late_keep_their_place_where_the_lane_has_come_far(driver: Driver) -> None:
+    client = driver.client()
+    driver.database.run("HSET", driver.keys.lanes(), LANE, 100)
+    first, second = client.body([1, 2]), client.body([3, 4])
+    driver.request(Request.TASKS, second)
+    driver.request(Request.TASKS, first)
+
+    assert numbers(driver.ready()) == [1, 2, 3, 4]
+
+
+def test_of_numbers_in_whatever_order_none_is_entered_a_second_time(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(3)
+    client.submit(5, 3)
+    client.submit(5, 3, 4)
+
+    assert numbers(worker.queue()) == [5, 3, 4]
+    assert driver.counts()["state:running"] == 3

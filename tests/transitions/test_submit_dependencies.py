@@ -103,3 +103,11 @@ def test_up_to_64_values_ride_in_the_entry_and_more_are_named(driver: Driver) ->
     assert fields[client.task(100)]["values"].count(VALUE) == 64
     assert fields[client.task(101)]["needs"].split() == [client.task(number) for number in range(1, 66)]
     assert driver.database.string(driver.keys.value(client.task(65))) == f'"{VALUE}"'
+
+
+def test_a_task_behind_others_goes_to_nobody_although_there_is_room(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(5)
+    client.submit(1, needs(2, client.task(1)), needs(3, client.task(2)), 4)
+
+    assert numbers(worker.queue()) == [1, 4]
+    assert driver.ready() == []
