@@ -300,6 +300,18 @@ def test_numbers_that_come_late_keep_their_place_where_the_lane_has_come_far(dri
     driver.request(Request.TASKS, first)
 
     assert numbers(driver.ready()) == [1, 2, 3, 4]
+    worker = driver.worker(6)
+    client.submit(6)
+    driver.request(Request.TASKS, client.body([5], batch=4))
+    assert numbers(worker.queue()) == [1, 2, 3, 4, 6, 5]
+    assert driver.database.hash(driver.keys.lanes())[LANE] == str(97 + 6), "a lane does not go back"
+
+
+def test_of_a_batch_that_is_accepted_whole_the_client_is_told_nothing(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1, 2)
+
+    assert [kind for kind, _ in client.inbox()] == ["registered"]
 
 
 def test_of_numbers_in_whatever_order_none_is_entered_a_second_time(driver: Driver) -> None:

@@ -192,3 +192,30 @@ def test_a_kept_value_does_not_expire_under_a_task_that_needs_it(
 
     run(worker, other.task(1))
     assert all(0 < driver.database.lifetime_ms(key) <= 60_000 for key in expiring)
+
+
+def test_who_waits_for_a_large_value_that_is_kept_does_not_hold_it(
+    driver: Driver, worker: PlayedWorker, client: PlayedClient, other: PlayedClient
+) -> None:
+    client.submit([1, 0, CALL, KEEP])
+    watch(driver, other, client.task(1))
+    thing = client.object("0000001.1", b"x")
+    run(worker, client.task(1), payload={"object": thing, "size": 1})
+
+    assert other.told("watched")[0]["row"][3] == {"object": thing, "size": 1}
+    assert driver.database.set(driver.keys.holders(thing)) == {client.task(1)}
+    assert thing not in driver.database.set(driver.keys.client_objects(other.id))
+
+
+def test_a_watcher_that_has_gone_holds_nothing(
+    driver: Driver, worker: PlayedWorker, client: PlayedClient, other: PlayedClient
+) -> None:
+    client.submit(1)
+    watch(driver, other, client.task(1))
+    other.disconnect()
+    driver.settle()
+    thing = client.object("0000001.1", b"x")
+    run(worker, client.task(1), payload={"object": thing, "size": 1})
+
+    assert driver.database.set(driver.keys.holders(thing)) == {client.id}
+    assert not driver.database.exists(driver.keys.client_objects(other.id))
