@@ -10,10 +10,9 @@ local function free_entry(worker, at)
   end
   list[#list + 1] = at
 end
+-- Nil when there is no stream or no group: an error lists nothing.
 local function last_delivered(tasks)
-  local groups = redis.pcall('XINFO', 'GROUPS', tasks)
-  if groups.err then return end
-  for _, group in ipairs(groups) do
+  for _, group in ipairs(redis.pcall('XINFO', 'GROUPS', tasks)) do
     for i = 1, #group, 2 do
       if group[i] == 'last-delivered-id' then return group[i + 1] end
     end
@@ -23,9 +22,7 @@ end
 -- twentieth of deleting them one by one: all before the oldest pending entry are finished, and when none is pending
 -- all that were delivered. Answers how many went.
 local function cut_off(tasks)
-  local pending = redis.pcall('XPENDING', tasks, 'processors')
-  if pending.err then return 0 end
-  local oldest = pending[2]
+  local oldest = redis.pcall('XPENDING', tasks, 'processors')[2]
   if not oldest then
     local ms, sequence = string.match(last_delivered(tasks) or '0-0', '^(%d+)-(%d+)$')
     oldest = ms .. '-' .. string.format('%d', sequence + 1)
