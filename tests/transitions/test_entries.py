@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 
+from gristmill.protocol.keys import GROUP_PROCESSORS
 from support.driver import Driver, PlayedClient, PlayedWorker, numbers
 
 ALL = (1, 2, 3, 4, 5, 6)
@@ -66,3 +68,29 @@ def test_outcomes_in_whatever_order_leave_the_unread(client: PlayedClient, worke
         worker.succeed(client.task(number))
 
     assert numbers(worker.queue()) == [5, 6]
+
+
+@pytest.mark.parametrize("ended", [(2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 7), (6, 7, 8, 9, 10), range(1, 11), range(2, 13)])
+def test_many_outcomes_take_their_own_entries_and_no_others(driver: Driver, ended: Sequence[int]) -> None:
+    client, worker = driver.client(), driver.worker(12)
+    client.submit(*range(1, 13))
+    worker.read(10)
+    worker.succeed(*(client.task(number) for number in ended))
+
+    left = [number for number in range(1, 13) if number not in ended]
+    assert numbers(worker.queue()) == left
+    assert [outcome.number for outcome in client.outcomes()] == list(ended)
+
+
+@pytest.mark.parametrize("lost", ["the group", "the stream"])
+def test_outcomes_count_when_the_place_of_their_entries_is_gone(driver: Driver, lost: str) -> None:
+    client, worker = driver.client(), driver.worker(6)
+    client.submit(*ALL)
+    worker.read(6)
+    key = driver.keys.worker_tasks(worker.id)
+    driver.database.run(*(("DEL", key) if lost == "the stream" else ("XGROUP", "DESTROY", key, GROUP_PROCESSORS)))
+    worker.succeed(*(client.task(number) for number in ALL))
+
+    assert [outcome.number for outcome in client.outcomes()] == list(ALL)
+    assert worker.entries() == []
+    worker.lose()
