@@ -21,6 +21,8 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("include/cancel_task.lua", "redis.call('ZREM', key_ready(lane), id) == 0", "true"): _WORK,
     ("include/dispatch.lua", "more", "true"): _WORK,
     ("include/finish.lua", "not record.more", "false"): _WORK,
+    ("include/entries.lua", "removed < #list", "true"): _WORK,
+    ("include/load.lua", "worker.touched", "true"): _WORK,
     ("include/finish.lua", "more[1]", "true"): _WORK,
     ("include/finish.lua", "(more[6] or more[7])", "true"): _WORK,
     ("include/finish.lua", "string.find(record.entry, CLAIMED, 1, true)", "true"): _WORK,

@@ -79,7 +79,8 @@ class Driver:
         """Apply an entry that has been read; answers the script's word."""
         ((kind, body),) = entry.fields.items()
         key = getattr(self.keys, stream)()
-        command = self.scripts.request(key.encode(), kind.encode(), entry.id.encode(), body.encode("utf-8", "surrogateescape"))
+        came = body.encode("utf-8", "surrogateescape")
+        command = self.scripts.request(key.encode(), kind.encode(), entry.id.encode(), came)
         assert command is not None, f"no script applies {kind!r}"
         word = self.scripts.apply(self.connection, command)
         self.words.append((kind, word))

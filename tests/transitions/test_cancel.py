@@ -307,7 +307,7 @@ def test_a_person_waits_for_no_batch(driver: Driver, client: PlayedClient) -> No
 
 def test_of_what_a_person_cancels_the_odd_ones_are_not_in_the_audit(driver: Driver, client: PlayedClient) -> None:
     client.submit(1)
-    tasks = [None, {}, 5, "a b", client.task(1)]
+    tasks: list[Any] = [None, {}, 5, "a b", client.task(1)]
 
     assert driver.request(Request.CANCEL, {"tasks": tasks, "by": "ada"}) == "applied"
     assert [order["target"] for order in driver.audit()] == [client.task(1)]

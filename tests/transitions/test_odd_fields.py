@@ -139,7 +139,7 @@ def test_what_stands_for_an_id_and_is_none_is_set_aside(driver: Driver, kind: Re
 
     for index in range(sum(1 for _ in versions())):
         body = next(islice(versions(), index, None))
-        if (kind is Request.CANCEL and body["client"] == "") or (kind is Request.RELEASE and body["client"] == sound.client.id):
+        if (kind, body.get("client")) in ((Request.CANCEL, ""), (Request.RELEASE, sound.client.id)):
             continue  # A person has no id; what is no object is passed over.
         word = driver.request(kind, json.dumps({"version": VERSION, **body}).encode())
         aside = driver.quarantine()
