@@ -148,3 +148,23 @@ def test_of_several_lanes_the_task_that_is_first_comes_first(driver: Driver) -> 
 
     assert numbers(worker.queue()) == [1, 2, 3, 4, 5, 6]
     assert (numbers(driver.ready()), driver.ready(both)) == ([7], [])
+
+
+@pytest.mark.parametrize("who", ["nobody", "one that drains", "one without room"])
+def test_a_load_that_is_out_of_date_brings_nobody_a_task(driver: Driver, who: str) -> None:
+    driver.database.run("HSET", driver.keys.lanes(), LANE, 0)
+    client, listed = driver.client(), driver.worker(1)
+    if who == "one that drains":
+        listed.drain()
+    elif who == "one without room":
+        client.submit(1, 2)
+    name = "nobody" if who == "nobody" else listed.id
+    driver.database.run("ZADD", driver.keys.load(LANE), 0, name)
+    before = listed.queue()
+    client.submit(3, 4, 5)
+
+    assert numbers(driver.ready()) == ([5] if who == "nobody" else [3, 4, 5])
+    assert numbers(listed.queue()) == ([3, 4] if who == "nobody" else numbers(before))
+    driver.database.run("ZREM", driver.keys.load(LANE), name)
+    if who == "one without room":
+        listed.drain()
