@@ -23,6 +23,7 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("include/finish.lua", "not record.more", "false"): _WORK,
     ("include/entries.lua", "removed < #list", "true"): _WORK,
     ("include/load.lua", "worker.touched", "true"): _WORK,
+    ("include/needs.lua", "not record.more", "false"): _WORK,
     ("include/load.lua", "not workers.more", "false"): _WORK,
     ("include/load.lua", "(best and not (workers.free and best.outstanding >= best.processors))", "false"): _WORK,
     ("include/finish.lua", "more[1]", "true"): _WORK,

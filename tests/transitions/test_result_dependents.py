@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from support.driver import (
     CALL,
     FAILURE,
@@ -83,3 +85,19 @@ def test_a_failed_dependency_takes_the_dependent_off_the_other_one(driver: Drive
     assert driver.database.set(driver.keys.dependents(client.task(2))) == set()
     worker.succeed(client.task(2))
     assert driver.record(client.task(2)) == {}
+
+
+@pytest.mark.parametrize("end", ["succeed", "fail"])
+def test_a_list_of_dependents_that_names_what_runs_or_is_gone_ends_and_starts_nothing(
+    driver: Driver, client: PlayedClient, end: str
+) -> None:
+    worker = driver.worker(2)
+    client.submit(1, 2, needing(3, client.task(1)))
+    worker.read(2)
+    driver.database.run("SADD", driver.keys.dependents(client.task(1)), client.task(2), "gone.0000001")
+    getattr(worker, end)(client.task(1))
+
+    assert [outcome.number for outcome in client.outcomes()] == ([1] if end == "succeed" else [1, 3])
+    assert (driver.state(client.task(2)), driver.record(client.task(2))["attempt"]) == ("running", "1")
+    assert driver.record("gone.0000001") == {}
+    assert len(worker.entries()) == (2 if end == "succeed" else 1)
