@@ -122,3 +122,15 @@ def test_tasks_of_another_lane_stay_where_they_are(driver: Driver) -> None:
     driver.duty("balance", LANE)
 
     assert driver.record(client.task(2)) == before
+
+
+def test_no_more_moves_than_the_idle_can_begin(driver: Driver) -> None:
+    client, busy = driver.client(), driver.worker(1)
+    driver.database.run("HSET", driver.keys.worker(busy.id), "queue", 19, "room", 20)
+    busy.beat(1)
+    client.submit(*range(1, 12))
+    busy.read()
+    idle = driver.worker(1)
+
+    assert numbers(busy.queue()) == list(range(1, 11))
+    assert numbers(idle.queue()) == [11]

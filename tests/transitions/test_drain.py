@@ -65,3 +65,12 @@ def test_a_worker_that_nobody_knows_gets_no_record(driver: Driver) -> None:
 
     assert worker.drain() == "unknown"
     assert worker.record() == {}
+
+
+def test_a_worker_whose_stream_is_gone_drains_all_the_same(driver: Driver) -> None:
+    worker = driver.worker(1)
+    driver.database.run("DEL", driver.keys.worker_tasks(worker.id))
+
+    assert worker.drain() == "applied"
+    assert driver.load() == {}
+    worker.lose()
