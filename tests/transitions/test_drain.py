@@ -74,3 +74,17 @@ def test_a_worker_whose_stream_is_gone_drains_all_the_same(driver: Driver) -> No
     assert worker.drain() == "applied"
     assert driver.load() == {}
     worker.lose()
+
+
+def test_a_stale_entry_goes_and_its_task_runs_on(driver: Driver) -> None:
+    client, worker, other = driver.client(), driver.worker(1), driver.worker(0)
+    client.submit(1)
+    (entry,) = worker.read()
+    stale = f"{client.task(1)} 0 - {client.function} tests.function"
+    driver.database.run("XADD", driver.keys.worker_tasks(worker.id), "*", "task", stale)
+    driver.database.run("XADD", driver.keys.worker_tasks(other.id), entry.id, "task", stale)
+    worker.drain()
+    other.drain()
+
+    assert (worker.entries(), other.entries(), driver.ready()) == ([entry], [], [])
+    assert driver.record(client.task(1))["attempt"] == "1"
