@@ -243,7 +243,7 @@ def test_an_include_is_taken_once_and_stays_on_its_line() -> None:
 def test_keys_are_spelled_out_where_they_are_used() -> None:
     source = build("try", HEADER + "return key_object_chunk(f(1, 2), key_task('a'))\n").source
 
-    assert "return (prefix .. 'object:' .. f(1, 2) .. ':' .. (prefix .. 'task:' .. 'a'))" in source
+    assert "return (KEYS[1] .. 'object:' .. f(1, 2) .. ':' .. (KEYS[1] .. 'task:' .. 'a'))" in source
 
 
 REFUSED: list[tuple[str, Callable[[], str], str]] = [
