@@ -6,6 +6,7 @@ _TABLE = "The table has no such pair today; a state that is added must not be en
 _WORK = "It only saves work: without it the same is found out by more commands."
 _NOTHING = "It says plainly what comes out anyway: what is not there has no fields, and nothing equals nothing."
 _BOUND = "It bounds how long one step takes; what comes out is the same."
+_DUTY = "Without it a beat looks for work as often as the balance duty, which finds the same."
 
 EXEMPT: dict[tuple[str, str, str], str] = {
     ("check_entries.lua", "from == '-'", "true"): _WORK,
@@ -23,6 +24,8 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("end_worker.lua", "not seen[found[1]]", "true"): _WORK,
     ("held.lua", "not mine", "true"): _TABLE,
     ("held.lua", "holder[at] ~= consumer", "true"): _WORK,
+    ("heartbeat.lua", "worker.processors == 0", "true"): _DUTY,
+    ("heartbeat.lua", "joined", "true"): _DUTY,
     ("include/accept.lua", "batch <= 0", "false"): _WORK,
     ("include/accept.lua", "groups.err", "false"): _NOTHING,
     ("include/accept.lua", "stream.err", "false"): _NOTHING,

@@ -72,6 +72,27 @@ def test_what_executes_for_long_makes_the_room_shrink(driver: Driver) -> None:
     assert len(worker.queue()) == 2
 
 
+def test_what_executes_for_long_counts_only_while_there_is_a_queue_to_shorten(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read(1)
+    before = worker.record()
+    assert before["room"] == "2"
+    worker.beat(1, oldest_running_ms=10_000)
+
+    assert worker.record()["service_us"] == before["service_us"]
+
+
+def test_a_worker_without_processors_has_no_room_whatever_is_reported_of_it(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    worker.read(1)
+    worker.beat(0, oldest_running_ms=10_000)
+    worker.succeed(*worker.queue())
+
+    assert worker.record()["room"] == "0"
+
+
 def test_a_worker_that_nobody_knows_is_told_so(driver: Driver) -> None:
     worker = PlayedWorker(driver)
 
@@ -88,6 +109,24 @@ def test_a_worker_that_is_gone_is_told_so_and_stays_gone(driver: Driver) -> None
     assert worker.beat(1) == "unknown"
     assert worker.lease_end() is None
     assert driver.load() == {}
+
+
+def test_a_worker_whose_queue_is_still_being_emptied_is_gone_already(driver: Driver) -> None:
+    worker = driver.worker(1)
+    driver.database.run("HSET", driver.keys.worker(worker.id), "gone", 1)
+
+    assert worker.beat(1) == "unknown"
+    worker.lose()
+
+
+@pytest.mark.parametrize("field", ["lease_ms", "processors"])
+def test_a_worker_whose_record_was_lost_in_part_is_told_so(driver: Driver, field: str) -> None:
+    worker = driver.worker(1)
+    before = worker.record()[field]
+    driver.database.run("HDEL", driver.keys.worker(worker.id), field)
+
+    assert worker.beat(1) == "unknown"
+    driver.database.run("HSET", driver.keys.worker(worker.id), field, before)
 
 
 def test_a_worker_whose_stream_was_lost_is_told_so(driver: Driver) -> None:

@@ -14,22 +14,22 @@ if not is_id(message.worker) or not is_whole(message.processors_ready, 0, 1e5) o
 end
 if not accept() then return 'duplicate' end
 local id = message.worker
-local facts = redis.call('HMGET', key_worker(id), 'lease_ms', 'gone')
+local lease = redis.call('HGET', key_worker(id), 'lease_ms')
 local worker = worker_of(id)
-if not facts[1] or facts[2] or not worker or redis.pcall('XPENDING', worker.tasks, 'processors').err then
+if not worker or worker.gone or not lease or redis.pcall('XPENDING', worker.tasks, 'processors').err then
   redis.call('XADD', key_worker_control(id), '*', 'unknown', '{}')
   redis.call('EXPIRE', key_worker_control(id), 60)
   return 'unknown'
 end
 local now = now_ms()
-redis.call('ZADD', key_workers(), observed_ms() + tonumber(facts[1]), id)
+redis.call('ZADD', key_workers(), observed_ms() + tonumber(lease), id)
 redis.call('HSET', key_worker(id), 'seen', now, 'heartbeat', body)
 local processors = message.processors_ready
 local joined = worker.processors == 0 and processors > 0
 set_processors(worker, processors, message)
 -- What executes for long has not been measured yet: its age counts as service time.
 local oldest = tonumber(message.oldest_running_ms) or 0
-if processors > 0 and oldest * 1000 > QUEUE_US and worker.room > processors + 1 then set_room(worker, oldest * 1000, 10) end
+if oldest * 1000 > QUEUE_US and worker.room > processors + 1 then set_room(worker, oldest * 1000, 10) end
 dispatch_worker(worker)
 if joined then balance_towards(worker) end
 settle()

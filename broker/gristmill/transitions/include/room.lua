@@ -20,7 +20,7 @@ local function set_room(worker, mean_us, tasks)
   local wanted = math.floor(QUEUE_US / math.max(service, 1) * worker.processors)
   wanted = math.min(math.max(1, math.min(wanted, worker.queue * 2)), worker.queue_limit)
   service = math.floor(service)
-  local room = worker.processors + wanted
+  local room = worker.processors > 0 and worker.processors + wanted or 0
   redis.call('HSET', key_worker(worker.id), 'queue', wanted, 'service_us', service, 'room', room)
   worker.queue, worker.service_us = wanted, service
   if room ~= worker.room then
