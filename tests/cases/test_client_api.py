@@ -27,6 +27,7 @@ from gristmill import (
 )
 from gristmill.snapshot import Snapshot
 from support import tasks
+from support.leases import LONG_LEASE
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
@@ -67,7 +68,7 @@ from gristmill import Client
 from support import tasks
 
 address, namespace, folder = sys.argv[1:]
-client = Client(address, namespace=namespace, lease_seconds=3, connect_timeout=60)
+client = Client(address, namespace=namespace, lease_seconds=8, connect_timeout=60)
 kept = client.options(keep=60)
 detached = [kept.submit(tasks.wait_for_file, f"{folder}/d{at}", f"{folder}/gate") for at in range(3)]
 futures = [client.submit(tasks.hang_politely, f"{folder}/h{at}") for at in range(20)]
@@ -82,7 +83,7 @@ def test_h72_the_tasks_of_a_dead_client_are_cancelled_and_detached_ones_finish(
 ) -> None:
     """A client is killed: when its lease has ended its tasks are cancelled; those that it detached finish, and another
     client gets their outcomes by id."""
-    cluster = start_cluster(workers=1, worker_options={"concurrency": 2})
+    cluster = start_cluster(workers=1, worker_options={**LONG_LEASE, "concurrency": 2})
     command = [sys.executable, "-c", KEEPER, cluster.address, cluster.namespace, str(tmp_path)]
     paths = {"PYTHONPATH": str(Path(tasks.__file__).parents[1])}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **paths})
@@ -107,7 +108,7 @@ def test_h72_the_tasks_of_a_dead_client_are_cancelled_and_detached_ones_finish(
 def test_h06_waiting_unknown_and_expired_are_three_answers(start_cluster: Starter, tmp_path: Path) -> None:
     """An outcome is kept for a second: asked for in time it is there, later it is expired, a task that never was is
     unknown, and one that executes is waited for; nobody waits for what will not come."""
-    cluster = start_cluster(workers=1)
+    cluster = start_cluster(workers=1, worker_options=LONG_LEASE)
     gate = tmp_path / "gate"
     with Client(cluster) as client, Client(cluster) as other:
         kept = client.options(keep=1)

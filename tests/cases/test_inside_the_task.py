@@ -16,6 +16,7 @@ import pytest
 from gristmill import Client, DeserializationError, LocalCluster
 from gristmill.snapshot import Snapshot
 from support import tasks
+from support.leases import LONG_LEASE
 from support.programs import Programs
 from support.waiting import wait_until
 
@@ -57,7 +58,7 @@ def test_h63_a_task_waits_for_a_worker_of_its_own_python(
     start_cluster: Starter, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client of another minor version of Python: its task waits, both versions are named, nothing crashes."""
-    cluster = start_cluster(workers=1)
+    cluster = start_cluster(workers=1, worker_options=LONG_LEASE)
     ours = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     with monkeypatch.context() as patched:
         patched.setattr("gristmill.client.options.python_tag", lambda: "python3.99")

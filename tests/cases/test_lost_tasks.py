@@ -23,6 +23,9 @@ from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
 
+KILLED = {"worker_lease_seconds": 6.0}
+"""Of workers whose death is waited for: long enough that on a machine that stalls it does not end before they die."""
+
 
 def test_h01_what_a_killed_scheduler_had_read_is_applied_by_its_replacement(
     start_cluster: Starter, database: Database
@@ -58,7 +61,7 @@ def test_h01_what_a_killed_scheduler_had_read_is_applied_by_its_replacement(
 
 def test_h01_what_a_killed_worker_had_read_runs_elsewhere(start_cluster: Starter, database: Database) -> None:
     """A worker is killed when its processor has read tasks and not started them: they run on the other one."""
-    cluster = start_cluster(workers=1)
+    cluster = start_cluster(workers=1, worker_options=KILLED)
     (victim,) = cluster.workers
     with Client(cluster) as client:
         assert client.submit(abs, -1).result(timeout=30) == 1
@@ -84,7 +87,7 @@ def test_h01_what_a_killed_worker_had_read_runs_elsewhere(start_cluster: Starter
         victim.kill()
         victim.wait()
         cluster.workers.remove(victim)
-        cluster.add_worker()
+        cluster.add_worker(**LONG_LEASE)
 
         assert client.gather(futures, timeout=60) == list(range(50)) * (len(futures) // 50)
         wait_until(lambda: not database.exists(stream), "nothing of the killed worker's stream is left")
@@ -142,7 +145,7 @@ def test_h05_h16_the_tasks_of_a_killed_worker_run_elsewhere_and_nothing_of_it_is
     """A worker with four busy processors is killed: they end at once, and when its lease has ended their tasks run on
     the other worker, as long as they may take. People are shown the second attempt and why it was needed."""
     assert WorkerSettings().worker_lease_seconds == 15, "with default settings it takes no longer than this lease"
-    cluster = start_cluster(workers=1, worker_options={"concurrency": 4})
+    cluster = start_cluster(workers=1, worker_options={**KILLED, "concurrency": 4})
     (victim,) = cluster.workers
     logs = [tmp_path / f"log-{number}" for number in range(4)]
     with Client(cluster) as client:
@@ -153,7 +156,7 @@ def test_h05_h16_the_tasks_of_a_killed_worker_run_elsewhere_and_nothing_of_it_is
         victim.wait()
         cluster.workers.remove(victim)
         wait_until(lambda: not any(one.is_running() and alive(one.pid) for one in processors), "none of them is left")
-        cluster.add_worker()
+        cluster.add_worker(**LONG_LEASE)
 
         client.gather(futures, timeout=60)
         # More when one was given back before it started, because another took long.

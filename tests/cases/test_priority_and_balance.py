@@ -72,7 +72,7 @@ def test_h50_a_task_that_nobody_can_run_says_what_is_missing(
 ) -> None:
     """Without a worker that offers gpu: people are shown which capability is missing, the client logs it, other tasks
     overtake, and the task runs when such a worker comes."""
-    cluster = start_cluster(workers=1)
+    cluster = start_cluster(workers=1, worker_options=LONG_LEASE)
     with Client(cluster) as client:
         future = client.options(capabilities=["gpu"]).submit(abs, -1)
         assert client.map(abs, range(-20, 0), timeout=30) == list(range(20, 0, -1))
