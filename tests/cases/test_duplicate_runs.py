@@ -27,7 +27,7 @@ Starter = Callable[..., LocalCluster]
 def test_h07_h52_a_task_that_runs_longer_than_all_time_outs_and_holds_the_interpreter_runs_once(
     start_cluster: Starter, snapshot: Snapshot, tmp_path: Path
 ) -> None:
-    """Three schedulers, three workers, a lease of four seconds, tasks that hold the interpreter lock for longer: each
+    """Three schedulers, three workers, a lease of ten seconds, tasks that hold the interpreter lock for longer: each
     starts once, no worker is ever shown as gone, and cancel and status work meanwhile."""
 
     def hold_the_interpreter(log: str, name: str, gate: str) -> str:
@@ -38,12 +38,12 @@ def test_h07_h52_a_task_that_runs_longer_than_all_time_outs_and_holds_the_interp
         from support import tasks
 
         tasks.note_start(log, name)
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + tasks.GIVE_UP_SECONDS
         while not os.path.exists(gate) and time.monotonic() < give_up:
             re.match(r"(a+)+$", "a" * 21 + "b")  # in C, without letting go of the lock
         return name
 
-    cluster = start_cluster(workers=3, schedulers=3, worker_options={"worker_lease_seconds": 4.0})
+    cluster = start_cluster(workers=3, schedulers=3, worker_options={"worker_lease_seconds": 10.0})
     before = {row.worker for row in snapshot.workers().rows}
     assert len(before) == 3
     log, gate = tmp_path / "log", tmp_path / "gate"
@@ -52,7 +52,7 @@ def test_h07_h52_a_task_that_runs_longer_than_all_time_outs_and_holds_the_interp
         wait_until(lambda: len(tasks.started_lines(log)) == 3, "all three execute", timeout=30)
         waiting = client.submit(abs, -1)
         begun = snapshot.overview().now
-        while snapshot.overview().now < begun + 8000:  # two leases, by the clock of Redis
+        while snapshot.overview().now < begun + 14_000:  # more than a lease, by the clock of Redis
             assert {row.worker for row in snapshot.workers().rows} == before
             assert snapshot.task(futures[0].task_id).state == "running"
             time.sleep(0.1)
@@ -110,7 +110,7 @@ def test_h09_schedulers_that_freeze_and_come_back_make_nothing_start_twice(
             for program in frozen:
                 program.send_signal(signal.SIGCONT)
 
-        assert client.gather(futures, timeout=60) == [str(number) for number in range(2400)]
+        assert client.gather(futures, timeout=120) == [str(number) for number in range(2400)]
     assert Counter(tasks.started_lines(log)) == Counter(map(str, range(2400)))
 
 
@@ -135,18 +135,18 @@ def test_h10_the_late_report_of_a_worker_that_was_only_asleep_changes_nothing(
         time.sleep(0.05)
         return os.getppid()
 
-    cluster = start_cluster(workers=2)
+    cluster = start_cluster(workers=1, worker_options={"worker_lease_seconds": 6.0})
+    (frozen,) = cluster.workers
     log = tmp_path / "log"
     with Client(cluster) as client:
         future = client.submit(wait_for_own_gate, str(log))
         wait_until(Path(f"{log}.1").exists, "the first attempt executes", timeout=30)
-        first = int(Path(f"{log}.1").read_text())
-        (frozen,) = (one for one in cluster.workers if first in {p.pid for p in psutil.Process(one.pid).children()})
         everything = [psutil.Process(frozen.pid), *psutil.Process(frozen.pid).children(recursive=True)]
-        before = set(database.zset(cluster.keys.workers()))
         for process in everything:
             process.suspend()
+        cluster.add_worker(**LONG_LEASE)  # only the lease of the other one may end
         wait_until(Path(f"{log}.2").exists, "the second attempt executes")
+        before = set(database.zset(cluster.keys.workers()))
         Path(f"{log}.gate.1").touch()
         for process in everything:
             with contextlib.suppress(psutil.NoSuchProcess):
