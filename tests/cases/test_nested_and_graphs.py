@@ -41,9 +41,8 @@ def test_h13_a_processor_that_dies_while_its_task_waits_for_another_is_missed_at
         from support import tasks
 
         with Client() as client:
-            child = client.submit(tasks.wait_for_file, f"{started}.child", f"{started}.never")
-            Path(started).write_text(str(os.getpid()))
-            child.result()
+            Path(started).write_text(str(os.getpid()))  # first: whoever sees the child's file reads this one
+            client.submit(tasks.wait_for_file, f"{started}.child", f"{started}.never").result()
 
     cluster = start_cluster(workers=1, worker_options=LONG_LEASE)
     (program,) = cluster.workers
@@ -78,7 +77,7 @@ def test_h46_tasks_that_wait_for_tasks_do_not_use_up_the_slots(start_cluster: St
 
     cluster = start_cluster(workers=1, worker_options=LONG_LEASE)
     with Client(cluster) as client:
-        assert client.submit(fibonacci, 8).result(timeout=100) == 21
+        assert client.submit(fibonacci, 8).result(timeout=200) == 21
 
 
 def test_h47_a_future_or_client_that_a_function_has_caught_works_inside_the_task(client: Client) -> None:
