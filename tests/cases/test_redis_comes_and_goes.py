@@ -104,14 +104,18 @@ def test_h25_a_socket_time_out_in_the_address_does_not_cut_blocking_reads(
     cluster = start_cluster(redis=f"{server.address}?socket_timeout=1", worker_options=LONG_LEASE)
     with Client(cluster) as client:
         assert client.submit(abs, -1).result(timeout=30) == 1
-        capfd.readouterr()  # who starts may have to wait for Redis
-        idle = Database(server.address)
-        before = figure(idle, "stats", "total_connections_received")
-        time.sleep(3)  # longer than the time-out and than any blocking read
-        assert figure(idle, "stats", "total_connections_received") == before
-        idle.close()
-        assert client.submit(abs, -2).result(timeout=30) == 2
-    assert not [line for line in capfd.readouterr().err.splitlines() if "time" in line.lower()]
+
+        def quiet() -> bool:
+            """A Redis that stalls for longer than the time-out may cost a connection, once and not each time."""
+            capfd.readouterr()  # who starts may have to wait for Redis
+            before = figure(database, "stats", "total_connections_received")
+            time.sleep(3)  # longer than the time-out and than any blocking read
+            after = figure(database, "stats", "total_connections_received")
+            assert client.submit(abs, -2).result(timeout=30) == 2
+            said = [line for line in capfd.readouterr().err.splitlines() if "time" in line.lower()]
+            return after == before and not said
+
+        wait_until(quiet, "for three seconds nobody connects anew or speaks of a time-out")
 
 
 def start_with_port() -> RedisServer:
@@ -194,8 +198,8 @@ def test_h32_everybody_waits_for_a_redis_that_is_still_loading(
     that ended meanwhile keeps its result."""
     cluster = start_cluster(redis=own_server.address, worker_options=LONG_LEASE)
     database = Database(own_server.address)
-    for number in range(2000):
-        database.run("SET", f"ballast:{number}", "x")
+    fill = "for number = 1, 20000 do redis.call('SET', 'ballast:' .. number, 'x') end"
+    database.run("EVAL", fill, 0)
     database.run("BGREWRITEAOF")
     wait_until(lambda: "aof_last_rewrite_time_sec:-1" not in database.info("persistence"), "the file is rewritten")
     log, gate = tmp_path / "log", tmp_path / "gate"
@@ -210,7 +214,7 @@ def test_h32_everybody_waits_for_a_redis_that_is_still_loading(
         own_server.start("--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024", wait=False)
         wait_until(lambda: is_loading(database), "Redis says that it is loading")
         late = client.submit(abs, -1)
-        time.sleep(2)  # it would go on for ten seconds, so that nobody misses it
+        time.sleep(2)  # it would go on for a hundred seconds, so that nobody misses it
         assert is_loading(database)
         database.run("CONFIG", "SET", "key-load-delay", "0")
 
@@ -244,8 +248,10 @@ def test_h33_who_waits_on_a_connection_that_is_dead_makes_a_new_one(
     start_cluster(redis=proxy.address, workers=1, schedulers=1)
     with Client(proxy.address, namespace=namespace) as client:
         assert client.submit(abs, -1).result(timeout=30) == 1
+        proxy.held = True  # new connections too, so that nobody is back before the time-out
         proxy.go_silent()
         futures = [client.submit(abs, -number) for number in range(20)]
         with pytest.raises(TimeoutError):
             futures[0].result(timeout=0.2)
+        proxy.held = False
         assert client.gather(futures, timeout=120) == list(range(20))
