@@ -143,8 +143,8 @@ def test_h87_the_password_is_shown_nowhere(guarded: RedisServer, tmp_path: Path,
         programs.scheduler()
         programs.worker()
         programs.start("web", "--port", "0")
-        with programs.client() as client:
-            error = client.submit(tasks.raise_value_error, "x").exception(timeout=60)
+        with programs.client(connect_timeout=120.0) as client:  # a dozen programs start at the same time
+            error = client.submit(tasks.raise_value_error, "x").exception(timeout=120)
             shown += [repr(client), repr(error), repr(client.submit(abs, -1))]
         running = [psutil.Process(program.pid) for program in programs.started if program.running()]
         running += [child for process in running for child in process.children(recursive=True)]

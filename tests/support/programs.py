@@ -38,7 +38,7 @@ class Program:
         self.process.kill()
         self.process.wait()
 
-    def exit_code(self, timeout: float = 20.0) -> int:
+    def exit_code(self, timeout: float = 60.0) -> int:
         wait_until(lambda: not self.running(), f"it ends; it wrote\n{self.log}", timeout)
         code: int = self.process.returncode
         return code
@@ -79,7 +79,7 @@ class Programs:
         return self.start("worker", "--concurrency", "1", "--worker-lease-seconds", "3", *options, **environment)
 
     def client(self, **options: float) -> Client:
-        return Client(self.address, namespace=self.keys.namespace, **{"connect_timeout": 30.0, **options})  # type: ignore[arg-type]
+        return Client(self.address, namespace=self.keys.namespace, **{"connect_timeout": 60.0, **options})  # type: ignore[arg-type]
 
     def stop(self) -> None:
         for program in self.started:
@@ -88,4 +88,4 @@ class Programs:
                 # What stands before a command may pass no other signal on.
                 program.signal(signal.SIGKILL if self.prefix else signal.SIGTERM)
         for program in self.started:
-            program.process.wait(timeout=30)
+            program.process.wait(timeout=60)
