@@ -37,8 +37,9 @@ received = number = 0
 kept = []
 
 def interrupt():
-    end = time.monotonic() + 60
-    while received < interrupts and time.monotonic() < end:  # two that come at once count as one
+    end = time.monotonic() + 90
+    # Two that come at once count as one.
+    while (received < interrupts or len(kept) <= 50) and time.monotonic() < end:
         time.sleep(chance.uniform(0.001, 0.006))
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -77,7 +78,7 @@ assert len(kept) > 50 and received >= interrupts
 """
 
 
-def run(script: str, *arguments: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+def run(script: str, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", script, *arguments]
     paths = {"PYTHONPATH": str(Path(tasks.__file__).parents[1])}
     return subprocess.run(
@@ -135,10 +136,10 @@ def test_h70_a_worker_with_little_time_to_stop_gives_its_work_to_others(
         leaving.terminate()
 
         elsewhere = cluster.workers[1].pid
-        assert waiting.result(timeout=30) == elsewhere
-        assert running.result(timeout=30) > 0
+        assert waiting.result(timeout=60) == elsewhere
+        assert running.result(timeout=60) > 0
         assert running.profiling_info().attempt == 2
-        assert leaving.wait(timeout=30) == 0
+        assert leaving.wait(timeout=60) == 0
         cluster.workers.remove(leaving)
         record = cluster.keys.worker(before)
         assert wait_until(lambda: database.hash(record).get("gone"), "the worker is gone") == "left"
@@ -165,22 +166,22 @@ def interrupted(name, call):
     assert client.submit(abs, -1).result(timeout=60) == 1, name
 
 def new():
-    return client.submit(time.sleep, 60)
+    return client.submit(time.sleep, 600)
 
 for name, call in {
     "result": lambda: new().result(),
     "wait": lambda: wait([new()]),
     "as_completed": lambda: list(as_completed([new()])),
-    "map": lambda: client.map(time.sleep, [60, 60]),
+    "map": lambda: client.map(time.sleep, [600, 600]),
     "gather": lambda: client.gather([new()]),
-    "get": lambda: client.get({"s": 60, "a": (time.sleep, "s")}, ["a"]),
+    "get": lambda: client.get({"s": 600, "a": (time.sleep, "s")}, ["a"]),
 }.items():
     if name not in sys.argv[3].split(","):
         continue
     waiting = len(client._session.unfinished)
     interrupted(name, call)
     if name in ("map", "get"):
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while len(client._session.unfinished) > waiting and time.monotonic() < end:
             time.sleep(0.01)
         assert len(client._session.unfinished) == waiting, "what was interrupted is cancelled"
@@ -192,7 +193,7 @@ client.disconnect()
 def test_h71_ctrl_c_ends_the_call_and_leaves_the_client_usable(start_cluster: Starter, calls: str) -> None:
     """SIGINT while a program waits in result, wait, as_completed, map, gather or get: each ends with
     KeyboardInterrupt, the next submit works; the tasks of map and get are cancelled, those of submit go on."""
-    cluster = start_cluster(workers=1, worker_options={"concurrency": 8})
+    cluster = start_cluster(workers=1, worker_options={"worker_lease_seconds": PATIENT, "concurrency": 8})
     done = run(CTRL_C, cluster.address, cluster.namespace, calls)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.split() == calls.split(",")
@@ -216,7 +217,7 @@ def test_h76_a_script_without_a_main_guard_starts_one_cluster(how: str, tmp_path
     with enclosure() as place:
         done = subprocess.run(
             [sys.executable, *arguments], input=UNGUARDED if how == "standard input" else None, env=place.environment,
-            capture_output=True, text=True, timeout=100, check=False,
+            capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "the answer is 42\n"), done.stderr
 
@@ -249,7 +250,7 @@ def test_h77_without_signals_and_fork_of_other_systems_everything_works(programs
     )
     command = [sys.executable, "-c", script, programs.address, programs.keys.namespace, str(tmp_path / "started")]
     done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=100, check=False
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "AttributeError" not in worker.log
@@ -282,17 +283,17 @@ def test_h14_h89_workers_that_leave_finish_what_they_execute_and_charge_nobody(
             program.terminate()
         for program in cluster.workers:
             if program not in busy:
-                assert program.wait(timeout=30) == 0
+                assert program.wait(timeout=60) == 0
         for _ in range(2):
             passing = cluster.add_worker()
             wait_until(lambda: len(tasks.started_lines(log)) > 10, "queued ones run", timeout=30)
             passing.terminate()
-            assert passing.wait(timeout=30) == 0
+            assert passing.wait(timeout=60) == 0
         cluster.add_worker()
         assert client.gather(queued, timeout=60) == [f"q{at}" for at in range(60)]
         assert [program.poll() for program in busy] == [None, None]
         gate.touch()
         assert set(client.gather(futures, timeout=60)) == busy_pids
-        assert [program.wait(timeout=30) for program in busy] == [0, 0]
+        assert [program.wait(timeout=60) for program in busy] == [0, 0]
         cluster.workers[:] = cluster.workers[-1:]
     assert sorted(tasks.started_lines(log)) == sorted(["a", "b", *(f"q{at}" for at in range(60))])
