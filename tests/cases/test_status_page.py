@@ -31,13 +31,19 @@ if TYPE_CHECKING:
 
 MakePage = Callable[..., "FlaskClient"]
 
+PATIENCE_SECONDS = 60.0
+
 HOSTILE = "<script>alert(1)</script>'\"{{7*7}}<img src=x onerror=alert(2) hx-get=/health>"
 BARE = ("<script>alert", "<img src=x", "{{7*7}}</script", "7*7}}<img")
 
 
 @pytest.fixture
-def make_page() -> Iterator[MakePage]:
-    """Makes browsers without JavaScript, each on a page of its own over the Redis at an address."""
+def make_page(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakePage]:
+    """Makes browsers without JavaScript, each on a page of its own over the Redis at an address, which is there, so it
+    is waited for, also on a machine that stalls."""
+    monkeypatch.setattr("gristmill_web.history.reader.FIRST_READ_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("gristmill_web.app.REDIS_TIMEOUT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("gristmill_web.board.PATIENCE_SECONDS", PATIENCE_SECONDS)
     made: list[Flask] = []
 
     def make(address: str, namespace: str, **settings: object) -> FlaskClient:
