@@ -391,10 +391,10 @@ def test_29_tasks_submit_tasks_deeper_than_there_are_workers(client: Client) -> 
 def test_30_a_waiting_parent_keeps_its_client(cluster: LocalCluster) -> None:
     def parent() -> Any:
         with Client() as nested:
-            return nested.submit(tasks.sleep_long, 5.5).result()
+            return nested.submit(tasks.sleep_long, 10.5).result()
 
-    with Client(cluster.address, timeout_seconds=5) as client:
-        assert client.submit(parent).result(timeout=60) == 5.5
+    with Client(cluster.address, timeout_seconds=10) as client:
+        assert client.submit(parent).result(timeout=60) == 10.5
 
 
 def test_31_a_client_that_travels_keeps_its_settings(cluster: LocalCluster) -> None:
@@ -442,7 +442,7 @@ def test_36_a_cluster_of_this_machine_takes_the_names_that_people_know() -> None
         )
     try:
         with Client(combo.get_address()) as client:
-            assert client.submit_verbose(abs, (-1,), None, capabilities={"gpu": -1}).result(timeout=30) == 1
+            assert client.submit_verbose(abs, (-1,), None, capabilities={"gpu": -1}).result(timeout=60) == 1
             client.shutdown()
     finally:
         combo.shutdown()
@@ -478,11 +478,11 @@ def test_40_an_idle_cluster_answers_at_once_and_a_thousand_tasks_take_a_second(c
     began = time.monotonic()
     with Client(cluster.address) as client:
         assert client.submit(abs, -1).result() == 1
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     with Client(cluster.address) as client:
         began = time.monotonic()
         assert [future.result() for future in [client.submit(abs, -n) for n in range(1000)]] == list(range(1000))
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
 
 
 def test_without_an_address_outside_of_a_worker_it_says_so() -> None:
