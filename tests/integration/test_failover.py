@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gristmill import Client, Future, LocalCluster
@@ -90,25 +91,40 @@ def test_an_outcome_in_the_lost_part_is_sent_again_and_the_task_does_not_run_aga
     pair: Pair, start_cluster: Starter, tmp_path: Path
 ) -> None:
     cluster = start_cluster(redis=pair.address, workers=1, schedulers=1, worker_options=LONG_LEASE)
-    log = tmp_path / "log"
+    log, gate = tmp_path / "log", tmp_path / "gate"
+
+    def work(client: Client, first: int, last: int) -> list[Future]:
+        numbers = range(first, last)
+        return [client.submit(tasks.note_start_and_work, str(log), str(number), 0.02) for number in numbers]
+
     with Client(cluster) as client:
-        client.submit(tasks.nothing).result(timeout=30)
-        futures = [client.submit(tasks.note_start_and_work, str(log), str(number), 0.02) for number in range(150)]
-        wait_until(lambda: futures[5].done(), "some are done")
+        client.submit(tasks.nothing).result(timeout=60)
+        futures = work(client, 0, 50)
+        inside = held(client, log, gate, str(tmp_path / "end"))
+        futures += work(client, 50, 150)
+        client.flush()
+        wait_until((tmp_path / "log.started").exists, "one executes that ends only in the lost part")
         (scheduler,) = cluster.schedulers
         scheduler.send_signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(scheduler.pid).status() == psutil.STATUS_STOPPED, "the scheduler is stopped")
         pair.part()
-        # What the worker has got it finishes; nobody applies the outcomes.
+        # That one, and what else the worker has got, it finishes; nobody applies the outcomes.
+        gate.touch()
         with contextlib.closing(Database(pair.master.address)) as database:
-            results = cluster.keys.results()
-            wait_until(lambda: database.length(results) > 0, "outcomes wait")
+
+            def waits() -> bool:
+                entries = database.stream(cluster.keys.results())
+                return any(inside.task_id in body for entry in entries for body in entry.fields.values())
+
+            wait_until(waits, "its outcome waits")
         ran = len(tasks.started_lines(log))
         pair.fail_over()
         scheduler.send_signal(signal.SIGCONT)
 
         assert client.gather(futures, timeout=60) == [str(number) for number in range(150)]
+        assert inside.result(timeout=60) == "the value"
     assert ran > 5
-    assert Counter(tasks.started_lines(log)) == Counter(str(number) for number in range(150))
+    assert Counter(tasks.started_lines(log)) == Counter(["start", *(str(number) for number in range(150))])
 
 
 def test_what_executes_goes_on_although_its_delivery_was_lost(
@@ -139,14 +155,14 @@ def test_what_executes_goes_on_although_its_delivery_was_lost(
 def test_what_was_submitted_in_the_lost_part_is_sent_again(pair: Pair, start_cluster: Starter, tmp_path: Path) -> None:
     cluster = start_cluster(redis=pair.address)
     with Client(cluster) as client:
-        assert client.submit(abs, -1).result(timeout=30) == 1
+        assert client.submit(abs, -1).result(timeout=60) == 1
         pair.part()
-        done = client.map(abs, range(-300, 0), timeout=30)
+        done = client.map(abs, range(-300, 0), timeout=60)
         futures = [client.submit(tasks.sleep_long, 0.02) for _ in range(100)]
         wait_until(lambda: sum(future.done() for future in futures) > 10, "some are done")
         with Client(cluster) as later:
             pair.fail_over()
 
             assert client.gather(futures, timeout=60) == [0.02] * 100
-            assert later.submit(abs, -2).result(timeout=30) == 2
+            assert later.submit(abs, -2).result(timeout=60) == 2
         assert done == [abs(number) for number in range(-300, 0)]
