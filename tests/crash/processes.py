@@ -26,12 +26,13 @@ from gristmill.owner import OWNER_VARIABLE, Lifeline
 from gristmill.protocol.keys import Keys
 from support.database import Database
 from support.invariants import violations
+from support.leases import end_leases
 from support.proxy import PASS, Command, Fault, FaultProxy, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 90.0
-LEASE_SECONDS, PATIENT_LEASE_SECONDS = 2.0, 30.0
-"""Of an agent: short where it is killed itself; else it is not to be taken for dead on a slow machine."""
+LEASE_SECONDS = 30.0
+"""Of an agent: it is not to be taken for dead on a slow machine. That of a dead one is ended by hand."""
 ROLES = {"client": "crash.program", "agent": "gristmill_worker", "processor": "gristmill_worker.processor",
          "scheduler": "gristmill.scheduler"}  # fmt: skip
 """The module that each kind of process runs."""
@@ -112,6 +113,7 @@ class Machine:
         self.proxy.on_command = trap.judge
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.clients = 0
+        self.dead_agents: set[int] = set()
         self.lifeline = Lifeline()
 
     def __enter__(self) -> Machine:
@@ -130,10 +132,9 @@ class Machine:
         self.database.close()
 
     def start(self, role: str) -> None:
-        lease = LEASE_SECONDS if self.trap.role == "agent" else PATIENT_LEASE_SECONDS
         arguments = {
             "scheduler": ["--takeover-seconds=0.5", "--sweep-seconds=0.3"],
-            "agent": ["--concurrency=1", f"--worker-lease-seconds={lease}"],
+            "agent": ["--concurrency=1", f"--worker-lease-seconds={LEASE_SECONDS}"],
             "client": [self.proxy.address, self.keys.namespace, str(self.folder), f"client{self.clients}"],
         }[role]
         paths = [str(ROOT / part) for part in ("broker", "worker", "tests")]
@@ -150,7 +151,11 @@ class Machine:
         """Replace what has ended; whether a client has come to its end."""
         for role in ("scheduler", "agent"):
             if self.running[role].poll() is not None:
+                if role == "agent":
+                    self.dead_agents.add(self.running[role].pid)
                 self.start(role)
+        if self.dead_agents:
+            end_leases(self.database, self.keys, self.dead_agents)
         code = self.running["client"].poll()  # looked at first: the file is there before it ends
         if (self.folder / f"client{self.clients}.json").exists():
             return code is not None

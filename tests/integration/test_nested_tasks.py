@@ -16,10 +16,11 @@ import pytest
 from gristmill import CancelledError, Client, Future, LocalCluster, ProcessorDiedError
 from support import nested, tasks
 from support.database import Database
+from support.leases import LONG_LEASE, end_leases
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def processors_of(cluster: LocalCluster) -> list[psutil.Process]:
@@ -37,9 +38,15 @@ def wait_until_it_waits(database: Database, cluster: LocalCluster, future: Futur
     wait_until(lambda: future.task_id in waiting(), "the schedulers know that the task waits")
 
 
+def has_run_twice(database: Database, cluster: LocalCluster, log: Path) -> bool:
+    """Whether a task of a worker that was killed has started again; its lease is ended."""
+    end_leases(database, cluster.keys, [worker.pid for worker in cluster.workers if worker.poll() is not None])
+    return len(tasks.started_lines(log)) >= 2
+
+
 def one_slot(start_cluster: Starter, **worker_options: object) -> LocalCluster:
     """A worker that executes one task at a time, by at most three processors."""
-    options = {"max_processors": 3, "cancel_grace_seconds": 0.5, **worker_options}
+    options = {"max_processors": 3, "cancel_grace_seconds": 0.5, **LONG_LEASE, **worker_options}
     return start_cluster(workers=1, schedulers=1, worker_options=options)
 
 
@@ -108,7 +115,7 @@ class TestDeath:
         self, start_cluster: Starter, database: Database, tmp_path: Path
     ) -> None:
         log, gate = tmp_path / "log", tmp_path / "gate"
-        cluster = start_cluster(workers=2, schedulers=1)
+        cluster = start_cluster(workers=2, schedulers=1, worker_options=LONG_LEASE)
         with Client(cluster) as client:
             future = client.options(max_deaths=1).submit(nested.note_pid_and_wait_for, str(log), str(gate))
             wait_until((tmp_path / "log.child").exists, "the child runs")
@@ -117,7 +124,7 @@ class TestDeath:
             child_of = [w for w in cluster.workers if w.pid == owner]
             # Its task waits, so that this death is not charged to it, whoever runs the child.
             child_of[0].kill()
-            wait_until(lambda: len(tasks.started_lines(log)) == 2, "it runs again", PATIENCE)
+            wait_until(lambda: has_run_twice(database, cluster, log), "it runs again", PATIENCE)
             gate.touch()
 
             assert future.result(PATIENCE) == "waited"
@@ -136,7 +143,7 @@ class TestDeath:
             wait_until_it_waits(database, cluster, future)
             cluster.add_worker()
             cluster.workers[0].kill()
-            wait_until(lambda: len(tasks.started_lines(log)) == 2, "the parent runs again", PATIENCE)
+            wait_until(lambda: has_run_twice(database, cluster, log), "the parent runs again", PATIENCE)
             gate.touch()
 
             assert future.result(PATIENCE) == "waited"
@@ -161,7 +168,8 @@ class TestStopping:
     def test_the_time_limit_of_a_child_ends_it_and_its_parent_goes_on(
         self, start_cluster: Starter, tmp_path: Path
     ) -> None:
-        cluster = one_slot(start_cluster, max_processors=1)
+        # Were the child killed on a machine that stalls, its parent would go with it.
+        cluster = one_slot(start_cluster, max_processors=1, cancel_grace_seconds=tasks.GIVE_UP_SECONDS)
         with Client(cluster) as client:
             future = client.submit(nested.wait_for_a_slow_child, str(tmp_path / "log"), 600.0, 0.5)
 
@@ -235,9 +243,17 @@ def test_a_draining_worker_finishes_tasks_that_wait_for_their_own(start_cluster:
         assert future.result(PATIENCE) == 5
 
 
-def test_a_suspect_may_wait_for_a_child_on_the_only_worker_that_is_left(start_cluster: Starter, tmp_path: Path) -> None:
-    cluster = start_cluster(workers=3, schedulers=1, worker_options={"max_processors": 3})
+def test_a_suspect_may_wait_for_a_child_on_the_only_worker_that_is_left(
+    start_cluster: Starter, database: Database, tmp_path: Path
+) -> None:
+    cluster = start_cluster(workers=3, schedulers=1, worker_options={"max_processors": 3, **LONG_LEASE})
     with Client(cluster) as client:
         future = client.submit(nested.kill_two_workers_and_wait_for_a_child, str(tmp_path / "log"))
-        assert future.result(PATIENCE) == 1
+
+        def is_done() -> bool:
+            end_leases(database, cluster.keys, [worker.pid for worker in cluster.workers if worker.poll() is not None])
+            return future.done()
+
+        wait_until(is_done, "it is done")
+        assert future.result() == 1
     assert len(tasks.started_lines(tmp_path / "log")) == 3

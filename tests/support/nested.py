@@ -72,7 +72,8 @@ def kill_two_workers_and_wait_for_a_child(log: str) -> int:
 def wait_for_a_stubborn_child(started: str) -> str:
     """The child ends by a kill only."""
     with Client() as client:
-        return str(client.options(timeout=1.0).submit(tasks.hang_stubbornly, started).exception())
+        # Long enough for it to have become stubborn, on a machine that stalls as well.
+        return str(client.options(timeout=3.0).submit(tasks.hang_stubbornly, started).exception())
 
 
 def wait_for_a_call_of(function_file: str) -> int:
