@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 
@@ -234,12 +235,15 @@ def test_an_argument_for_which_redis_has_no_room_is_refused_and_leaves_nothing(
     with Client(cluster) as client:
         assert client.submit(len, b"x" * 2_000_000).result(timeout=60) == 2_000_000
         # Nobody closes the intake: the client learns from Redis itself that there is no room.
-        cluster.schedulers[0].send_signal(signal.SIGSTOP)
+        scheduler = cluster.schedulers[0]
+        scheduler.send_signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(scheduler.pid).status() == psutil.STATUS_STOPPED, "the scheduler is stopped")
         limit_memory(database, 1_000_000)
         with pytest.raises(QueueFullError, match="Redis has no room for an argument of 8,000,0"):
             client.submit(len, b"y" * 8_000_000)
-        cluster.schedulers[0].send_signal(signal.SIGCONT)
+        # In this order: it would close the intake, of which the client may hear later than of its next task.
         database.run("CONFIG", "SET", "maxmemory", 0)
+        scheduler.send_signal(signal.SIGCONT)
 
         wait_until(lambda: len(submit_until_refused(client, 1)) == 1, "new tasks are taken")
         assert client.submit(len, b"z" * 2_000_000).result(timeout=60) == 2_000_000
@@ -258,10 +262,14 @@ def refuses_writes(database: Database) -> bool:
 
 
 def submit_five(client: Client, database: Database, cluster: LocalCluster) -> list[Future]:
-    """Five tasks that have their records."""
+    """Five tasks that have their records, or had them."""
     futures = [client.submit(abs, -number) for number in range(5)]
-    keys = [cluster.keys.task(future.task_id) for future in futures]
-    wait_until(lambda: all(map(database.exists, keys)), "their records are there")
+
+    def is_there(future: Future) -> bool:
+        # A worker whose lease has ended on a machine that stalls lets go of what kept it from them.
+        return database.exists(cluster.keys.task(future.task_id)) or future.done()
+
+    wait_until(lambda: all(map(is_there, futures)), "their records are there")
     return futures
 
 
@@ -273,14 +281,14 @@ def repairs(database: Database, cluster: LocalCluster) -> dict[str, int]:
 def test_records_that_were_deleted_are_sent_again_and_take_no_place(
     start_cluster: Starter, database: Database, tmp_path: Path
 ) -> None:
-    cluster = start_cluster(workers=1)
+    cluster = start_cluster(workers=1, worker_options=LONG_LEASE)
     started, gate = tmp_path / "started", tmp_path / "gate"
     with Client(cluster) as client:
         running = client.submit(tasks.wait_for_file, str(started), str(gate))
         wait_until(started.exists, "the first executes")
         waiting = submit_five(client, database, cluster)
         database.run("DEL", *(cluster.keys.task(future.task_id) for future in (running, waiting[3])))
-        wait_until(lambda: repairs(database, cluster).get("record_gone") == 2, "the losses are noticed")
+        wait_until(lambda: repairs(database, cluster).get("record_gone", 0) >= 2, "the losses are noticed")
         gate.touch()
 
         assert running.result(timeout=60) > 0
@@ -292,7 +300,8 @@ def test_records_that_were_deleted_are_sent_again_and_take_no_place(
 
 
 def cluster_worker(database: Database, cluster: LocalCluster) -> str:
-    (worker,) = database.zset(cluster.keys.workers())
+    # There is none while a worker registers anew.
+    (worker,) = wait_until(lambda: list(database.zset(cluster.keys.workers())), "the worker is on the list")
     return worker
 
 
@@ -302,7 +311,7 @@ def cluster_worker(database: Database, cluster: LocalCluster) -> str:
 def test_a_key_that_was_deleted_stops_nothing(
     start_cluster: Starter, database: Database, tmp_path: Path, kind: str
 ) -> None:
-    cluster = start_cluster(workers=1)
+    cluster = start_cluster(workers=1, worker_options=LONG_LEASE)
     started, gate = tmp_path / "started", tmp_path / "gate"
     with Client(cluster) as client:
         running = client.submit(tasks.wait_for_file, str(started), str(gate))
