@@ -90,7 +90,9 @@ def test_a_loop_that_stands_still_is_not_well_though_the_port_answers() -> None:
         for path in ("healthz", "readyz"):
             status, text = ask(f"http://127.0.0.1:{port}/{path}")
             assert status == 503
-            assert re.match(r"its loop has not turned for 3\d s", text)
+            found = re.match(r"its loop has not turned for (\d+) s", text)
+            assert found is not None
+            assert int(found[1]) >= 31
         health.beat()
         assert ask(f"http://127.0.0.1:{port}/healthz")[0] == 200
 

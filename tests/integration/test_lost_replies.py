@@ -96,8 +96,8 @@ def test_a_client_whose_last_batch_was_refused_leaves_without_it(
             return Verdict(Fault.REFUSE, error=b"OOM command not allowed when used memory > 'maxmemory'.")
         return PASS
 
-    with Client(proxy.address, namespace=cluster.namespace, connect_timeout=30) as client:
-        assert client.submit(abs, -3).result(timeout=30) == 3
+    with Client(proxy.address, namespace=cluster.namespace, connect_timeout=60) as client:
+        assert client.submit(abs, -3).result(timeout=60) == 3
         proxy.on_command = full
         future = client.submit(abs, -4)
         if heard:
