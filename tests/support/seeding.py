@@ -8,6 +8,9 @@ from typing import Any
 from gristmill.protocol.keys import Keys
 from support.database import Database
 
+WELL_MS = 3_600_000
+"""Who is there has been heard so far in the future: however long the machine stands still, nobody falls silent."""
+
 
 class Seeding:
     """Puts workers, schedulers, tasks and lanes where the read API looks for them."""
@@ -34,7 +37,7 @@ class Seeding:
         self,
         worker: str,
         *,
-        seen_ms_ago: int = 500,
+        seen_ms_ago: int = -WELL_MS,
         assigned: int = 0,
         held: int = 0,
         room: int = 8,
@@ -92,7 +95,7 @@ class Seeding:
             self.database.run("XREADGROUP", "GROUP", "processors", "p1", "COUNT", held, "STREAMS", stream, ">")
         return worker
 
-    def scheduler(self, scheduler: str, *, seen_ms_ago: int = 300, **fields: Any) -> str:
+    def scheduler(self, scheduler: str, *, seen_ms_ago: int = -WELL_MS, **fields: Any) -> str:
         """A replica that reported so long ago."""
         seen = self.now() - seen_ms_ago
         self._hash(
@@ -108,7 +111,7 @@ class Seeding:
                 "loop_lag_ms": 0.8,
                 "requests_per_s": 310.0,
                 "scripts_per_s": 305.5,
-                "started": seen - 3_600_000,
+                "started": self.now() - 3_600_000,
                 "seen": seen,
                 "requests": '{"tasks":5000,"outcomes":4900}',
                 **fields,
