@@ -121,7 +121,11 @@ def test_the_cpu_time_of_another_process_is_finer_than_a_tick() -> None:
 
 
 def test_the_cpu_time_of_this_process_is_its_own() -> None:
-    assert cpu_seconds(os.getpid()) == pytest.approx(time.process_time(), abs=0.01)
+    before = time.process_time()
+    seen = cpu_seconds(os.getpid())
+    after = time.process_time()  # other threads may run in between, and the garbage collector
+
+    assert before - 0.01 <= seen <= after + 0.01
 
 
 @pytest.mark.parametrize(("items", "workers", "size"), [(100_000, 2, 12_500), (10, 4, 1), (17, 2, 3)])

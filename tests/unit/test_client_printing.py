@@ -53,8 +53,9 @@ def test_what_comes_in_order_is_shown_at_once(printing_: Printing, shown: Shown)
 
 
 def test_what_comes_early_is_held_until_the_missing_has_come(printing_: Printing, shown: Shown) -> None:
+    began = time.monotonic()
     take(printing_, 2, 4, 1)
-    printing_.show_overdue(time.monotonic())
+    printing_.show_overdue(began)
     assert shown == []
     take(printing_, 0)
     assert shown == ["0", "1", "2"]
@@ -71,8 +72,9 @@ def test_each_attempt_has_its_own_order(printing_: Printing, shown: Shown) -> No
 
 
 def test_what_never_comes_holds_nothing_up_for_long(printing_: Printing, shown: Shown) -> None:
+    began = time.monotonic()
     take(printing_, 0, 5, 2, 3)
-    printing_.show_overdue(time.monotonic())
+    printing_.show_overdue(began)
     assert shown == ["0"]
     printing_.show_overdue(long_after())
     assert shown == ["0", "2", "3", "5"]

@@ -81,7 +81,7 @@ def test_an_exemption_names_a_guard_that_is_there() -> None:
 
 def test_the_program_says_which_test_notices_a_missing_guard() -> None:
     command = [sys.executable, "-m", "mutation", "--jobs", "1", "set_aside"]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=280)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not accept()" in done.stdout
