@@ -19,7 +19,7 @@ def test_protected_schedulers_refuse_in_the_words_that_people_know(start_cluster
         with pytest.raises(ValueError, match=r"^Scheduler is in protected mode\. Can't shutdown$") as caught:
             client.shutdown()
         assert isinstance(caught.value, ProtectedError)
-        assert client.submit(abs, -1).result(timeout=30) == 1
+        assert client.submit(abs, -1).result(timeout=60) == 1
 
 
 def test_without_protection_workers_and_schedulers_end_well(start_cluster: Starter, database: Database) -> None:

@@ -17,6 +17,7 @@ from gristmill.protocol import signing
 from gristmill.protocol.records import unpack_record
 from support import tasks
 from support.database import Database
+from support.leases import LONG_LEASE
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
@@ -53,14 +54,14 @@ def test_everything_works_as_without(start_cluster: Starter) -> None:
                 return value + len(large)
 
         first = client.submit(tasks.echo, 5)
-        assert client.submit(lambda value, more: value + more, first, client.submit(abs, -2)).result(timeout=30) == 7
-        assert client.submit(len, large).result(timeout=30) == len(large)
-        assert client.submit(bytes, 3_000_000).result(timeout=30) == bytes(3_000_000)
-        assert client.submit(len, client.submit(bytes, 3_000_000)).result(timeout=30) == 3_000_000
+        assert client.submit(lambda value, more: value + more, first, client.submit(abs, -2)).result(timeout=60) == 7
+        assert client.submit(len, large).result(timeout=60) == len(large)
+        assert client.submit(bytes, 3_000_000).result(timeout=60) == bytes(3_000_000)
+        assert client.submit(len, client.submit(bytes, 3_000_000)).result(timeout=60) == 3_000_000
         assert client.map(tasks.double, range(300)) == [2 * number for number in range(300)]
         assert client.submit(nested, 3).result(timeout=60) == 3 + len(large)
         with pytest.raises(ValueError, match="no"):
-            client.submit(tasks.raise_value_error, "no").result(timeout=30)
+            client.submit(tasks.raise_value_error, "no").result(timeout=60)
 
 
 def test_a_call_or_function_that_was_planted_is_not_unpickled(
@@ -85,8 +86,8 @@ def test_a_call_or_function_that_was_planted_is_not_unpickled(
         cluster.add_worker()
 
         for future in (called, other):
-            assert isinstance(future.exception(timeout=30), SignatureError)
-        assert good.result(timeout=30) == 1
+            assert isinstance(future.exception(timeout=60), SignatureError)
+        assert good.result(timeout=60) == 1
     assert not evil.exists()
 
 
@@ -94,7 +95,7 @@ def test_a_call_or_function_that_was_planted_is_not_unpickled(
 def test_an_outcome_that_was_planted_is_not_unpickled(
     start_cluster: Starter, database: Database, tmp_path: Path, status: str
 ) -> None:
-    cluster = start_cluster(workers=1, schedulers=1)
+    cluster = start_cluster(workers=1, schedulers=1, worker_options=LONG_LEASE)
     evil, started, gate = tmp_path / "evil", tmp_path / "started", tmp_path / "gate"
     with Client(cluster) as client:
         future = client.submit(tasks.wait_for_file, str(started), str(gate))
@@ -108,9 +109,9 @@ def test_an_outcome_that_was_planted_is_not_unpickled(
         body = json.dumps({"version": 1, "worker": record["worker"], "outcomes": [row]})
         database.run("XADD", cluster.keys.results(), "*", "outcomes", body)
 
-        assert isinstance(future.exception(timeout=30), SignatureError)
+        assert isinstance(future.exception(timeout=60), SignatureError)
         gate.touch()
-        assert client.submit(abs, -1).result(timeout=30) == 1
+        assert client.submit(abs, -1).result(timeout=60) == 1
     assert not evil.exists()
 
 
@@ -121,11 +122,11 @@ def test_who_has_no_key_is_told_so_and_keys_can_be_replaced(
     cluster = start_cluster(workers=1, schedulers=1)
     monkeypatch.setenv(signing.VARIABLE, f"{KEY},{'n' * 40}")
     with Client(cluster) as client:
-        assert client.submit(abs, -1).result(timeout=30) == 1
+        assert client.submit(abs, -1).result(timeout=60) == 1
     monkeypatch.delenv(signing.VARIABLE)
     monkeypatch.setattr(signing, "off", True)
     with Client(cluster) as client:
-        error = client.submit(abs, -1).exception(timeout=30)
+        error = client.submit(abs, -1).exception(timeout=60)
         assert error is not None
         assert "SignatureError" in str(error)
         assert signing.VARIABLE in str(error)
