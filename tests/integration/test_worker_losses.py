@@ -133,7 +133,7 @@ class TestTheRecord:
         assert not psutil.pid_exists(before.pid)
         assert own_hand.outcome(own_hand.assign(tasks.pid)).value != before.pid
         assert own_hand.returned() == []
-        assert all(row.payload != "ProcessorDiedError" for row in own_hand.rows())
+        assert not [row for row in own_hand.rows() if isinstance(row.payload, dict) and "error" in row.payload]
 
     def test_a_registration_that_nobody_answers_is_sent_again(
         self, no_leaks: Leaks, own_server: RedisServer, namespace: str, tmp_path: Path, own_hand: ByHand, keys: Keys
@@ -169,10 +169,12 @@ class TestAFrozenAgent:
         worker.signal(signal.SIGSTOP)
         agent = psutil.Process(worker.pid)
         wait_until(lambda: agent.status() == psutil.STATUS_STOPPED, "the agent is frozen")
-        beats = len(own_hand.beats())
-        last = own_hand.database.stream(own_hand.keys.heartbeats())[-1].id
-        wait_until(lambda: redis_ms(own_hand) > int(last.partition("-")[0]) + 2200, "two thirds of the lease are over")
-        assert len(own_hand.beats()) == beats
+
+        def last_beat_ms() -> int:
+            # One may have been on its way.
+            return int(own_hand.database.stream(own_hand.keys.heartbeats())[-1].id.partition("-")[0])
+
+        wait_until(lambda: redis_ms(own_hand) > last_beat_ms() + 2200, "two thirds of the lease are over")
         gate.touch()
         assert own_hand.outcome(executing).status == "success"
         later = own_hand.assign(when_may_tasks_start)

@@ -64,7 +64,6 @@ def test_the_processors_of_a_killed_worker_die_with_it(start_cluster: Starter, t
         wait_until(
             lambda: not [process for process in processors if process.is_running()],
             "no processor of the killed worker is left",
-            timeout=30,
         )
         client.cancel(futures, timeout=60)
     cluster.add_worker()
@@ -253,7 +252,7 @@ def test_a_second_signal_makes_a_worker_stop_at_once(
         wait_until(lambda: "draining" in database.hash(cluster.keys.worker(worker)), "the worker drains")
         program.terminate()
 
-        assert program.wait(timeout=30) == 0
+        assert program.wait(timeout=60) == 0
         cluster.add_worker()
         assert future.result(timeout=60) > 0
         assert future.profiling_info().attempt == 2
