@@ -31,7 +31,7 @@ def seeding(database: Database, keys: Keys) -> Seeding:
 
 @pytest.fixture
 def snapshot(server: RedisServer, namespace: str) -> Iterator[Snapshot]:
-    with Snapshot(server.address, namespace) as snapshot:
+    with Snapshot(server.address, namespace, reply_timeout=60.0) as snapshot:
         yield snapshot
 
 

@@ -22,10 +22,14 @@ from support.waiting import wait_until
 if TYPE_CHECKING:
     from flask.testing import FlaskClient
 
+PATIENCE_SECONDS = 60.0
+
 
 @pytest.fixture
-def fragile(own_server: RedisServer) -> Iterator[FlaskClient]:
-    """The page over a Redis that the test may stop."""
+def fragile(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FlaskClient]:
+    """The page over a Redis that the test may stop: then it refuses at once, and otherwise it is waited for."""
+    monkeypatch.setattr("gristmill_web.app.REDIS_TIMEOUT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("gristmill_web.board.PATIENCE_SECONDS", PATIENCE_SECONDS)
     app = create_app(PageSettings(redis=own_server.address, refresh_seconds=0.2))
     yield app.test_client()
     app.extensions["gristmill_history"].close()

@@ -23,7 +23,7 @@ NONE: list[Any] = [None] * 4
 
 @pytest.fixture
 def snapshot(server: RedisServer, namespace: str) -> Iterator[Snapshot]:
-    with Snapshot(server.address, namespace) as snapshot:
+    with Snapshot(server.address, namespace, reply_timeout=60.0) as snapshot:
         yield snapshot
 
 
@@ -345,7 +345,7 @@ def test_the_reader_follows_what_happens_and_tells_its_observers(history: Histor
 
 
 def test_the_reader_says_why_it_cannot_read_and_goes_on_by_itself(own_server: RedisServer) -> None:
-    with Snapshot(own_server.address, "default") as snapshot:
+    with Snapshot(own_server.address, "default", reply_timeout=60.0) as snapshot:
         history = History(snapshot)
         history.look()
         assert history.problem == ""
