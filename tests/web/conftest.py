@@ -56,6 +56,15 @@ def make_app(server: RedisServer, namespace: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
+def still_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read only now and then is read once in a test, also on a machine that stalls between two views."""
+    monkeypatch.setattr("gristmill_web.memory.FLEET_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("gristmill_web.pages.clients.READ_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("gristmill_web.pages.objects.READ_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("gristmill_web.board.GLANCE_SECONDS", PATIENCE_SECONDS)
+
+
+@pytest.fixture
 def page(make_app: MakeApp) -> FlaskClient:
     """A browser without JavaScript."""
     return make_app().test_client()

@@ -206,6 +206,7 @@ def test_the_json_has_what_the_page_shows(page: FlaskClient, seeding: Seeding) -
     assert [row["task"] for row in body["tasks"]] == ["c.0000001"]
 
 
+@pytest.mark.usefixtures("still_known")
 def test_many_who_look_at_the_same_cost_one_reading_a_tick(
     make_app: MakeApp, database: Database, seeding: Seeding
 ) -> None:

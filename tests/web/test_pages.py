@@ -155,6 +155,7 @@ def test_hostile_text_is_inert_on_every_page(
         assert len(html) < 200_000
 
 
+@pytest.mark.usefixtures("still_known")
 @pytest.mark.parametrize("name", OURS)
 def test_a_page_costs_one_short_pipeline_once_the_fleet_is_known(
     page: FlaskClient, seeding: Seeding, database: Database, name: str
