@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gristmill import Client, LocalCluster
-from gristmill_web.app import create_app
-from gristmill_web.settings import PageSettings
 from support import tasks
 from support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from flask import Flask
 
 
 def allocate() -> int:
@@ -23,29 +24,31 @@ def allocate() -> int:
     return len(data)
 
 
-def fail_late(message: str) -> NoReturn:
-    """Late enough that another task depends on it by then."""
-    import time
-
-    time.sleep(1.5)
+def fail_late(started: str, gate: str, message: str) -> NoReturn:
+    """Not before the gate is open: another task depends on it by then."""
+    tasks.wait_for_file(started, gate)
     raise ValueError(message)
 
 
-def test_what_a_cluster_did_is_on_the_pages(start_cluster: Callable[..., LocalCluster], namespace: str) -> None:
+def test_what_a_cluster_did_is_on_the_pages(
+    start_cluster: Callable[..., LocalCluster], make_app: Callable[[], Flask], tmp_path: Path
+) -> None:
     # Nobody is lost here: a lease that ended by itself would be an attempt more.
     cluster = start_cluster(workers=2, worker_options={"worker_lease_seconds": 15.0})
-    app = create_app(PageSettings.model_validate({"redis": cluster.address, "namespace": namespace}))
-    page = app.test_client()
+    page = make_app().test_client()
+    gate = tmp_path / "gate"
 
     def found(query: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = page.get(f"/api/v1/tasks?{query}").get_json()["tasks"]
         return rows
 
     with Client(cluster) as client:
-        assert client.options(tags=["nightly"], name="big one").submit(allocate).result() == 64 << 20
-        failed = client.options(retries=1).submit(fail_late, "no <price>")
+        assert client.options(tags=["nightly"], name="big one").submit(allocate).result(timeout=60) == 64 << 20
+        failed = client.options(retries=1).submit(fail_late, str(tmp_path / "started"), str(gate), "no <price>")
         after = client.submit(tasks.add, failed, 1)
-        assert isinstance(after.exception(), ValueError)
+        wait_until(lambda: page.get(f"/api/v1/tasks/{after.task_id}").status_code == 200, "the other one waits for it")
+        gate.touch()
+        assert isinstance(after.exception(timeout=60), ValueError)
         slow = client.submit(tasks.sleep_long, 3600)
         wait_until(lambda: page.get("/api/v1/timeline").get_json()["spans"], "the timeline has bars")
         wait_until(
@@ -78,5 +81,3 @@ def test_what_a_cluster_did_is_on_the_pages(start_cluster: Callable[..., LocalCl
     events = page.get(f"/api/v1/events?task={slow.task_id}").get_json()["events"]
     assert [event["state"] for event in events][:2] == ["canceled", "canceling"]
     assert page.get("/api/v1/events").get_json()["gaps"] == []
-    app.extensions["gristmill_history"].close()
-    app.extensions["gristmill_board"].snapshot.close()
