@@ -18,7 +18,7 @@ from support.leaks import Leaks
 from support.server import RedisServer
 from support.waiting import wait_until
 
-TRIES = 20
+TRIES = 10
 """A machine may be too busy for what takes little time; not each time."""
 
 
