@@ -382,7 +382,7 @@ def test_when_redis_stops_it_says_so_and_recovers_by_itself(tab: Tab, own_server
     program = PageProgram(own_server.address, NAMESPACE)
     try:
         tab.go(f"{program.address}/")
-        assert "4,321" in tab.run("document.body.textContent")
+        tab.wait("document.body.textContent.includes('4,321')", "the figures are shown")
 
         own_server.kill()
         tab.wait("document.querySelector('#redis-away') !== null", "the banner is shown")

@@ -363,4 +363,4 @@ def test_a_reader_that_is_closed_leaves_no_thread(snapshot: Snapshot) -> None:
     history.close()
 
     assert thread is not None
-    assert not thread.is_alive()
+    wait_until(lambda: not thread.is_alive(), "the thread has ended")
