@@ -20,6 +20,11 @@ def open_descriptors() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the module has logged; to threads that an earlier test has left, a limit may matter as well."""
+    return [record.message for record in caplog.records if record.name == "gristmill_worker.processors"]
+
+
 @pytest.fixture
 def handed(tmp_path: Path) -> Handover:
     settings = WorkerSettings(redis="redis://localhost:1")
@@ -53,10 +58,10 @@ def test_whichever_descriptor_is_the_last_a_processor_that_cannot_start_is_start
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         if not processors.alive:
             failures += 1
-            assert open_descriptors() == before
+            assert not open_descriptors() - before  # what others close meanwhile is theirs
 
     assert failures > 10
-    assert [record.message for record in caplog.records] == ["a processor cannot be started; trying again"] * failures
+    assert said(caplog) == ["a processor cannot be started; trying again"] * failures
 
 
 def test_after_one_that_cannot_start_there_is_a_pause(
@@ -71,4 +76,4 @@ def test_after_one_that_cannot_start_there_is_a_pause(
 
     assert processors.alive == []
     assert processors.not_before > begun
-    assert len(caplog.records) == 1
+    assert len(said(caplog)) == 1
