@@ -22,7 +22,9 @@ from support.waiting import wait_until
 
 TASKS = 200
 SECONDS = 0.05
-EXPECTED = [str(number) for number in range(TASKS)]
+EXPECTED = [f"{number:03}" for number in range(TASKS)]
+HALF = TASKS // 2
+"""No more tasks go on until the process is killed."""
 
 Kill = Callable[[LocalCluster, RedisServer], None]
 
@@ -80,10 +82,13 @@ def test_all_are_right_and_none_of_the_finished_runs_again(
     with Client(cluster) as client:
         # A killed process fails the one task that it was executing; who wants that one to run again says so.
         calls = client.options(retries=1) if kill is kill_processor else client
-        futures: list[Future] = [calls.submit(tasks.note_start_and_work, str(log), text, SECONDS) for text in EXPECTED]
+        futures: list[Future] = [
+            calls.submit(tasks.note_start_and_halt, str(log), text, SECONDS, HALF) for text in EXPECTED
+        ]
         wait_until(lambda: sum(future.done() for future in futures) >= TASKS // 4, "a quarter is done")
         finished = [text for text, future in zip(EXPECTED, futures, strict=True) if future.done()]
         kill(cluster, own_server)
+        tasks.gate_of(log, HALF).touch()
 
         assert len(finished) < TASKS, "the kill came too late to prove anything"
         assert client.gather(futures, timeout=120) == EXPECTED

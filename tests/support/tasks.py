@@ -74,6 +74,26 @@ def note_start_and_work(log: str, line: str, seconds: float) -> str:
     return line
 
 
+def gate_of(log: str | Path, halt: int) -> Path:
+    """The file without which no more than `halt` tasks go on (`note_start_and_halt`)."""
+    return Path(f"{log}.beyond-{halt}")
+
+
+def note_start_and_halt(log: str, line: str, seconds: float, *halts: int) -> str:
+    """Note the start and be busy for a while. When more than `halt` tasks have started, whichever they are, end only
+    once `gate_of(log, halt)` exists: so a test finds them in the middle, however late it comes. Lines are equally long.
+    """
+    note_start_and_work(log, line, seconds)
+    begun = os.path.getsize(log) // (len(line) + 1)
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    for halt in halts:
+        while begun > halt and not gate_of(log, halt).exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nobody made {gate_of(log, halt)}")
+            time.sleep(0.005)
+    return line
+
+
 def started_lines(log: str | Path) -> list[str]:
     """What `note_start` has noted so far."""
     path = Path(log)
