@@ -43,11 +43,19 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def long_tree(tmp_path: Path) -> Path:
-    """Enough work that the demo is still at it while it is interrupted."""
+    """Enough work that the demo is still at it while it does that once more by itself."""
     source = Path(subprocess.__file__).read_text(encoding="utf-8")
     for number in range(400):
         (tmp_path / f"copy{number}.py").write_text(f"# {number}\n{source}", encoding="utf-8")
     return tmp_path
+
+
+@pytest.fixture
+def endless_tree(long_tree: Path) -> Path:
+    """Work for minutes: the demo is still at it while it is interrupted, however late that comes."""
+    for number in range(400, 4000):
+        os.link(long_tree / f"copy{number % 400}.py", long_tree / f"copy{number}.py")
+    return long_tree
 
 
 def demo(place: Enclosure, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -144,9 +152,9 @@ def test_help_ends_in_worked_examples_and_exit_codes(place: Enclosure) -> None:
     assert "130 interrupted" in " ".join(printed.split())
 
 
-@pytest.mark.parametrize("line", ["Gristmill demo", "Watch it at", "Measuring files: .* of"])
-def test_ctrl_c_at_any_time_ends_it_all(place: Enclosure, long_tree: Path, line: str) -> None:
-    running = Running(place, "--path", long_tree, "--workers", "2")
+@pytest.mark.parametrize("line", ["Gristmill demo", "Watch it at", "(Measuring files|Summing up packages): .* of"])
+def test_ctrl_c_at_any_time_ends_it_all(place: Enclosure, endless_tree: Path, line: str) -> None:
+    running = Running(place, "--path", endless_tree, "--workers", "2")
     running.read_until(line)
 
     running.press_ctrl_c()
@@ -156,8 +164,8 @@ def test_ctrl_c_at_any_time_ends_it_all(place: Enclosure, long_tree: Path, line:
     assert running.printed.rstrip().endswith("Interrupted: everything was taken down.")
 
 
-def test_ctrl_c_twice_does_not_disturb_the_tidying_up(place: Enclosure, long_tree: Path) -> None:
-    running = Running(place, "--path", long_tree, "--workers", "2")
+def test_ctrl_c_twice_does_not_disturb_the_tidying_up(place: Enclosure, endless_tree: Path) -> None:
+    running = Running(place, "--path", endless_tree, "--workers", "2")
     running.read_until("Watch it at")
 
     running.press_ctrl_c()
@@ -176,8 +184,8 @@ def test_ctrl_c_during_the_serial_run_ends_it_all(place: Enclosure, long_tree: P
     assert running.ended() == 130, running.printed
 
 
-def test_a_killed_demo_takes_its_cluster_along(place: Enclosure, long_tree: Path) -> None:
-    running = Running(place, "--path", long_tree, "--workers", "2")
+def test_a_killed_demo_takes_its_cluster_along(place: Enclosure, endless_tree: Path) -> None:
+    running = Running(place, "--path", endless_tree, "--workers", "2")
     running.read_until("Watch it at")
 
     running.process.kill()
