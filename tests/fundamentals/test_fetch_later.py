@@ -27,7 +27,7 @@ from support import tasks
 from support.database import Database
 from support.waiting import wait_until
 
-KEEP_SECONDS = 60
+KEEP_SECONDS = 600
 """Far longer than a test takes to ask for an outcome."""
 
 
@@ -54,6 +54,16 @@ def await_watched(cluster: LocalCluster, ids: list[str]) -> None:
         database.close()
 
 
+def known_by_id(cluster: LocalCluster, client: Client, future: Future, other: Client) -> Future:
+    """The same task, as another client knows it by its id. The schedulers know both: requests of two clients may be
+    applied in any order, and what is asked about a task that has not come means nothing.
+    """
+    client.flush(timeout=60)
+    again = Future.from_id(future.task_id, other)
+    await_watched(cluster, [future.task_id])
+    return again
+
+
 def test_the_outcome_is_had_by_id_after_the_client_has_left(cluster: LocalCluster, client: Client) -> None:
     with Client(cluster) as first:
         detached = first.options(keep=KEEP_SECONDS)
@@ -71,7 +81,7 @@ def test_the_outcome_is_had_by_id_after_the_client_has_left(cluster: LocalCluste
     assert length.result() == 3_000_000
     assert Future.from_id(ids[0], client).result() == "value"
     assert value.profiling_info().duration_s > 0.4
-    assert value.profiling_info().attempt == 1
+    assert value.profiling_info().attempt >= 1  # more, when it was moved to an idle worker before it began
     assert value.worker
 
 
@@ -93,6 +103,7 @@ def test_waiting_unknown_and_expired_are_three_answers(
     waiting = client.submit(tasks.wait_for_file, str(tmp_path / "started"), str(gate))
     kept = client.options(keep=0.2).submit(pow, 2, 3)
     assert kept.result() == 8
+    client.flush(timeout=60)
     future = Future.from_id(waiting.task_id, other)
     wait_until(
         lambda: isinstance(Future.from_id(kept.task_id, other).exception(60), TaskExpiredError), "the outcome expires"
@@ -114,9 +125,9 @@ def test_what_is_no_id_is_refused(client: Client, bad: object) -> None:
         Future.from_id(bad, client)  # type: ignore[arg-type]
 
 
-def test_it_can_be_cancelled_by_id(client: Client, other: Client) -> None:
-    future = client.options(keep=KEEP_SECONDS).submit(time.sleep, 60)
-    again = Future.from_id(future.task_id, other)
+def test_it_can_be_cancelled_by_id(cluster: LocalCluster, client: Client, other: Client) -> None:
+    future = client.options(keep=KEEP_SECONDS).submit(time.sleep, 600)
+    again = known_by_id(cluster, client, future, other)
 
     assert again.cancel()
     with pytest.raises(CancelledError):
@@ -126,10 +137,10 @@ def test_it_can_be_cancelled_by_id(client: Client, other: Client) -> None:
 
 
 def test_a_cancel_that_is_lost_with_the_connection_is_sent_again(
-    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster, client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     future = client.options(capabilities=["nobody-has-this"]).submit(slow, "value")
-    client.flush()
+    again = known_by_id(cluster, client, future, other)
     commands = other._session.commands
     send = commands.send
     lost: list[bytes] = []
@@ -141,7 +152,7 @@ def test_a_cancel_that_is_lost_with_the_connection_is_sent_again(
         raise ConnectionLostError
 
     monkeypatch.setattr(commands, "send", lose_once)
-    Future.from_id(future.task_id, other).cancel(timeout=0)
+    again.cancel(timeout=0)
     wait_until(future.cancelled, "the task is cancelled")
 
     assert lost
@@ -165,6 +176,7 @@ def test_nothing_is_asked_of_a_client_that_has_ended_meanwhile(
 
 def test_it_can_be_an_argument(client: Client, other: Client) -> None:
     future = client.options(keep=KEEP_SECONDS).submit(slow, "value")
+    client.flush(timeout=60)  # it comes before the question about it
 
     assert other.submit(len, Future.from_id(future.task_id, other)).result() == 5
 
@@ -190,12 +202,12 @@ def test_the_tasks_of_a_client_that_was_killed_end_but_for_the_detached_ones(
     program = f"""
 import time
 from gristmill import Client
-client = Client({cluster.address!r}, lease_seconds=5)
-plain = [client.submit(time.sleep, 60) for _ in range(5)]
-detached = [client.options(keep=60, priority=1).submit(pow, 2, number) for number in range(5)]
+client = Client({cluster.address!r}, lease_seconds=15)
+plain = [client.submit(time.sleep, 600) for _ in range(5)]
+detached = [client.options(keep={KEEP_SECONDS}, priority=1).submit(pow, 2, number) for number in range(5)]
 client.flush()
 print(*[future.task_id for future in plain + detached], flush=True)
-time.sleep(60)
+time.sleep(600)
 """
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
