@@ -154,7 +154,9 @@ class TestSerializer:
         assert marked.submit(lambda text: text + "!", "a").result() == "a><!><"
         assert marked.map(lambda text: text, ["a", "b"]) == ["a><><", "b><><"]
 
-    def test_values_go_from_task_to_task(self, marked: Client, tmp_path: Path) -> None:
+    def test_values_go_from_task_to_task(
+        self, marked: Client, cluster: LocalCluster, database: Database, tmp_path: Path
+    ) -> None:
         started, gate = str(tmp_path / "started"), str(tmp_path / "gate")
 
         def first_half(text: str) -> str:
@@ -164,6 +166,7 @@ class TestSerializer:
         # Held at the gate until the second has its place: a value that the client has already goes by another way.
         first = marked.submit(first_half, "a")
         second = marked.submit(str, first)
+        wait_until(lambda: database.exists(cluster.keys.task(second.task_id)), "the second has its place")
         Path(gate).touch()
         assert second.result() == "a><><><"
 

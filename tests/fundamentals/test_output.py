@@ -100,7 +100,8 @@ def test_lines_come_while_the_task_executes_and_in_order(
     future.result()
     wait_until(lambda: len(seen) == 4, "the last line has come")
     assert seen.texts() == ["0", "1", "2", "3"]
-    assert sorted(notices) == [(future.task_id, 1, number) for number in range(len(notices))]
+    attempt = future.profiling_info().attempt
+    assert sorted(notices) == [(future.task_id, attempt, number) for number in range(len(notices))]
 
 
 def test_each_line_has_the_id_of_its_own_task(watching: Client, seen: Seen) -> None:
@@ -183,20 +184,29 @@ def test_after_a_lost_connection_no_line_comes_again(watching: Client, seen: See
     assert seen.texts() == ["one", "two", "three"]
 
 
-def test_no_line_waits_for_ever_for_one_before_it(cluster: LocalCluster, seen: Seen) -> None:
+def test_no_line_waits_for_ever_for_one_before_it(
+    cluster: LocalCluster, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments: list[float] = []
+
+    def show(line: OutputLine) -> None:
+        moments.append(time.monotonic())
+        seen.append(line)
+
     def send(number: int) -> None:
         lines = [("out", str(number))]
         message = OutputMessage(task="other.0000001", attempt=1, number=number, lines=lines)  # type: ignore[arg-type]
         inbox.request("XADD", session.keys.client_inbox(session.client_id), "*", "output", encode(message))
 
-    with Client(cluster, stream_output=seen.append) as client:
+    with Client(cluster, stream_output=show) as client:
         session = client._session
         inbox = Connection(session.address, name="test")
         inbox.connect()
+        began = time.monotonic()
         send(2)
-        wait_until(lambda: session.printing.due < float("inf"), "it has come")
-        assert seen.texts() == []
         wait_until(lambda: seen.texts() == ["2"], "it waits no longer")
+        assert moments[0] - began >= printing.PATIENCE_SECONDS
+        monkeypatch.setattr(printing, "PATIENCE_SECONDS", 3600.0)
         send(4)
         wait_until(lambda: session.printing.due < float("inf"), "it has come")
     inbox.close()
