@@ -7,10 +7,12 @@ import concurrent.futures
 import gc
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gristmill import (
@@ -25,6 +27,7 @@ from gristmill import (
     gather,
     wait,
 )
+from gristmill.client.future import CANCEL_SECONDS
 from support import tasks
 from support.waiting import wait_until
 
@@ -76,12 +79,12 @@ class TestCallbacks:
 
         def callback(_: object) -> None:
             entered.set()
-            released.wait(60)
+            released.wait(120)
 
         client.submit(abs, -1).add_done_callback(callback)
         assert entered.wait(30)
 
-        assert client.submit(abs, -2).result(timeout=30) == 2  # the client goes on meanwhile
+        assert client.submit(abs, -2).result(timeout=60) == 2  # the client goes on meanwhile
         released.set()
 
     def test_a_callback_may_submit_and_gather(self, client: Client) -> None:
@@ -103,7 +106,7 @@ class TestCallbacks:
 
         client.submit(abs, -1).add_done_callback(leave)
 
-        assert left.wait(30)
+        assert left.wait(60)
         assert client.closed
 
     def test_callbacks_are_called_in_the_order_in_which_they_were_added(self, client: Client, gate: Path) -> None:
@@ -219,8 +222,17 @@ class TestAwait:
         async def cancel() -> Future:
             future = client.submit(tasks.hang_stubbornly, str(started))
             wait_until(started.exists, "the task executes")
-            future.cancel()
-            assert not future.done()  # the answer takes the two seconds after which the task is killed
+            # No answer comes while the worker is frozen; else it would after two seconds, when the task is killed.
+            worker = psutil.Process(int(started.read_text())).parent()
+            assert worker is not None
+            worker.suspend()
+            try:
+                began = time.monotonic()
+                future.cancel()
+                assert time.monotonic() - began < CANCEL_SECONDS / 2
+                assert not future.done()
+            finally:
+                worker.resume()
             return future
 
         future = asyncio.run(cancel())
