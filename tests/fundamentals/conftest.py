@@ -10,6 +10,7 @@ from gristmill import Client, LocalCluster
 from support.database import Database
 from support.invariants import wait_for_invariants
 from support.leaks import Leaks
+from support.leases import LONG_LEASE
 from support.server import RedisServer
 
 
@@ -20,7 +21,7 @@ def cluster(shared_server: RedisServer) -> Iterator[LocalCluster]:
     The shared server is not used; it is asked for so that it does not look like a leak of the cluster.
     """
     leaks = Leaks()
-    with LocalCluster(workers=2, schedulers=2) as cluster:
+    with LocalCluster(workers=2, schedulers=2, worker_options=LONG_LEASE) as cluster:
         yield cluster
     leaks.check()
 

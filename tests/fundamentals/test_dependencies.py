@@ -99,7 +99,7 @@ def test_a_cancel_cancels_everything_downstream(client: Client, tmp_path: Path) 
     source.cancel()
 
     with pytest.raises(CancelledError):
-        after.result(timeout=30)
+        after.result(timeout=60)
 
 
 def test_a_future_of_another_client_is_a_dependency_whose_value_does_not_come_here(
@@ -112,7 +112,7 @@ def test_a_future_of_another_client_is_a_dependency_whose_value_does_not_come_he
         assert not future.done()
         gate.touch()
 
-        assert future.result(30) == [text.result(30)]
+        assert future.result(60) == [text.result(60)]
 
 
 def test_what_another_client_cancels_is_cancelled_here(client: Client, cluster: LocalCluster, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_what_another_client_cancels_is_cancelled_here(client: Client, cluster: 
         endless.cancel()
 
         with pytest.raises(CancelledError):
-            future.result(30)
+            future.result(60)
 
 
 @dataclasses.dataclass

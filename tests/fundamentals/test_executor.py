@@ -105,7 +105,7 @@ class TestSubmit:
         future.result()
         gc.collect()
 
-        assert seen() is None
+        await_gone(seen)
 
     def test_calls_may_be_made_from_many_threads(self, executor: Executor) -> None:
         with concurrent.futures.ThreadPoolExecutor(8) as threads:
@@ -158,7 +158,7 @@ class TestMap:
         with pytest.raises(concurrent.futures.TimeoutError):
             next(values)
 
-        assert time.monotonic() - began < 30  # the task itself gives up after a minute, with the same class
+        assert time.monotonic() - began < 60  # the task itself gives up after three minutes, with the same class
 
     def test_closing_the_iterator_cancels_what_has_not_run(self, executor: Executor, gate: Path) -> None:
         values: Any = executor.map(tasks.wait_for_file, [str(gate.with_name("started"))] * 8, [str(gate)] * 8)
@@ -226,7 +226,7 @@ class TestShutdown:
         assert not future.done()
         gate.touch()
 
-        assert isinstance(future.result(timeout=30), int)
+        assert isinstance(future.result(timeout=60), int)
 
     def test_it_may_cancel_what_has_not_run(self, client: Client, gate: Path) -> None:
         executor = client.executor()
@@ -267,7 +267,9 @@ class TestShutdown:
     def test_it_may_cancel_what_chunks_leave_over(self, client: Client, tmp_path: Path) -> None:
         log = str(tmp_path / "log")
         executor = client.executor()
-        values = executor.map(tasks.note_start_and_work, [log] * 100, map(str, range(100)), [0.2] * 100, chunksize=100)
+        # Only the first ones end by themselves: however late the end of it all is asked for, most have not run.
+        seconds = [0.2] * 3 + [tasks.GIVE_UP_SECONDS] * 97
+        values = executor.map(tasks.note_start_and_work, [log] * 100, map(str, range(100)), seconds, chunksize=100)
         wait_until(lambda: len(tasks.started_lines(log)) > 2, "what the chunk left over has begun")
         executor.shutdown(cancel_futures=True)
 

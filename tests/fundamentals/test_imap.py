@@ -208,7 +208,7 @@ def test_dropping_the_iterator_cancels_what_is_on_its_way(client: Client, tmp_pa
     del values
     gc.collect()
 
-    assert future.await_end(30) == "CANCELLED_AND_NOTIFIED"
+    assert future.await_end(60) == "CANCELLED_AND_NOTIFIED"
 
 
 def test_a_callback_may_iterate(client: Client) -> None:
