@@ -30,7 +30,7 @@ from support.leases import end_leases
 from support.proxy import PASS, Command, Fault, FaultProxy, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
 LEASE_SECONDS = 30.0
 """Of an agent: it is not to be taken for dead on a slow machine. That of a dead one is ended by hand."""
 ROLES = {"client": "crash.program", "agent": "gristmill_worker", "processor": "gristmill_worker.processor",

@@ -15,6 +15,8 @@ from pathlib import Path
 from gristmill import Client, ProcessorDiedError
 
 LARGE = 100_000
+PATIENCE_SECONDS = 150.0
+"""A killed program is missed, and another one started, on a machine that may be busy."""
 
 
 def note(journal: str, token: str) -> None:
@@ -50,7 +52,7 @@ def main(address: str, namespace: str, folder: Path, name: str) -> None:
     """Submit, collect, cancel, leave; the values are written when all is over."""
     journal = str(folder / "journal")
     found: dict[str, object] = {}
-    with Client(address, namespace=namespace, connect_timeout=60) as client:
+    with Client(address, namespace=namespace, connect_timeout=PATIENCE_SECONDS) as client:
         calls = client.options(retries=1)  # a processor that is killed fails the task that it was executing
         first = calls.submit(work, journal, f"{name}-first", 0.01)
         second = calls.submit(work, journal, f"{name}-second", 0.0, first, first)
@@ -61,14 +63,14 @@ def main(address: str, namespace: str, folder: Path, name: str) -> None:
         again = client.options(retries=1, retry_on=(ProcessorDiedError,))
         failing = again.submit(fail, journal, f"{name}-failing")
         many = [calls.submit(work, journal, f"{name}-many{number}", 0.0) for number in range(8)]
-        found["chain"] = [first.result(60), second.result(60), third.result(60)]
-        found["large"] = large.result(60) == data[::-1]
-        found["failing"] = type(failing.exception(60)).__name__
-        found["many"] = client.gather(many, timeout=60)
+        found["chain"] = [future.result(PATIENCE_SECONDS) for future in (first, second, third)]
+        found["large"] = large.result(PATIENCE_SECONDS) == data[::-1]
+        found["failing"] = type(failing.exception(PATIENCE_SECONDS)).__name__
+        found["many"] = client.gather(many, timeout=PATIENCE_SECONDS)
         long = client.submit(work, journal, f"{name}-long", 30.0)
         behind = client.submit(work, journal, f"{name}-behind", 0.0, long)
-        client.cancel([long], timeout=60)
-        wait([long, behind], timeout=60)
+        client.cancel([long], timeout=PATIENCE_SECONDS)
+        wait([long, behind], timeout=PATIENCE_SECONDS)
         found["cancelled"] = [long.cancelled(), behind.cancelled()]
     temporary = folder / f"{name}.tmp"
     temporary.write_text(json.dumps(found))

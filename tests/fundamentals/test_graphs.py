@@ -174,7 +174,7 @@ def test_to_cancel_one_future_cancels_the_graph(client: Client) -> None:
 def test_a_graph_may_be_far_deeper_than_pythons_stack(client: Client) -> None:
     graph: dict[str, Any] = {"0": 0} | {str(n): (increment, str(n - 1)) for n in range(1, 2001)}
 
-    assert client.get(graph, ["2000"], timeout=100) == {"2000": 2000}
+    assert client.get(graph, ["2000"], timeout=200) == {"2000": 2000}
 
 
 def test_a_graph_may_be_wide(client: Client) -> None:

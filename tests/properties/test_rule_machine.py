@@ -438,7 +438,7 @@ class Installation(RuleBasedStateMachine):
         self.settle()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_whatever_happens_in_whatever_order_every_task_has_exactly_one_outcome(server: RedisServer) -> None:
     Installation.server = server
     run_state_machine_as_test(

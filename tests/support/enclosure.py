@@ -37,7 +37,8 @@ class Enclosure:
 
     def files(self) -> list[str]:
         """What lies in its folder."""
-        return [str(path) for path in self.folder.rglob("*")]
+        # Not `rglob`: it fails when a folder goes while it looks.
+        return [os.path.join(at, name) for at, folders, files in os.walk(self.folder) for name in folders + files]
 
     def check(self) -> None:
         """Fail unless every process has ended and every file is gone, or do so soon."""
