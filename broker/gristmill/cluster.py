@@ -106,15 +106,13 @@ class LocalCluster:
                 self.address = check_address(redis)
             else:
                 self.redis = EmbeddedRedis(port=redis_port, directory=directory)
-                self.redis.launch()
+                # On a busy machine it may take longer than the programs, and those would warn that they wait for it.
+                self.redis.start()
                 self.address = self.redis.address
-            # All at once: Redis is up long before the first of them has imported its modules.
             new = [self._start_scheduler() for _ in range(schedulers)]
             new += [self._start_worker({}) for _ in range(cores() if workers is None else workers)]
             if web:
                 self._start_web(web_host, _page_port(web_host, web_port))
-            if self.redis:
-                self.redis.wait_ready()
             self._connection = Connection(self.address, name="gristmill-cluster")
             self._connection.connect()
             self._shutdown_before = self._last_shutdown()

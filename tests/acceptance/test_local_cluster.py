@@ -21,6 +21,7 @@ from gristmill.cluster import LocalCluster
 from gristmill.errors import ConnectionLostError, GristmillError
 from gristmill.snapshot import Snapshot
 from gristmill.store.connection import ReplyError
+from gristmill.store.embedded import SERVER_VARIABLE, find_server
 from support.database import Database
 from support.server import RedisServer, require_server_binary
 from support.temporary import alive, nothing_left_behind
@@ -117,6 +118,17 @@ def test_a_redis_that_is_away_while_a_program_starts_may_come_back(own_server: R
             own_server.start()
 
             assert added.result() in cluster.schedulers
+
+
+def test_a_redis_that_takes_its_time_to_start_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, slow = find_server(), tmp_path / "redis-server"
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *--version*) ;; *) sleep 2 ;; esac\nexec "{server}" "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv(SERVER_VARIABLE, str(slow))
+
+    done = python("-c", SCRIPT, cwd=tmp_path)
+
+    assert (done.stdout, done.stderr) == ("42\n", "")
 
 
 def test_a_reply_that_is_an_error_leaves_none_behind(cluster: LocalCluster) -> None:
