@@ -87,6 +87,18 @@ def test_a_failed_dependency_takes_the_dependent_off_the_other_one(driver: Drive
     assert driver.record(client.task(2)) == {}
 
 
+def test_a_dependent_that_one_outcome_lets_go_on_and_another_of_the_same_batch_fails_has_failed(
+    driver: Driver, client: PlayedClient
+) -> None:
+    worker = driver.worker(2)
+    client.submit(1, 2, needing(3, client.task(1), client.task(2)))
+    worker.read(2)
+    worker.send_outcomes(worker.row(client.task(1)), worker.row(client.task(2), "failed", FAILURE))
+
+    assert client.outcome(3).because == client.task(2)
+    assert worker.entries() == []
+
+
 @pytest.mark.parametrize("end", ["succeed", "fail"])
 def test_a_list_of_dependents_that_names_what_runs_or_is_gone_ends_and_starts_nothing(
     driver: Driver, client: PlayedClient, end: str

@@ -23,7 +23,7 @@ local function end_nested(nested)
   end
 end
 local function unassign(id, record, to)
-  if record.entry and string.find(record.entry, CLAIMED, 1, true) then redis.call('SREM', key_worker_claimed(record.worker), id) end
+  if string.find(record.entry, CLAIMED, 1, true) then redis.call('SREM', key_worker_claimed(record.worker), id) end
   end_nested(redis.call('HGET', key_task(id), 'nested'))
   redis.call('HSET', key_task(id), 'state', to, 'attempt', record.attempt)
   redis.call('HDEL', key_task(id), 'assignment', 'request', 'nested')
