@@ -185,7 +185,7 @@ class EmbeddedRedis:
         self._home = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
-        self._any_port = False
+        self._any_port = port == 0
         self._lock = threading.RLock()
 
     @property
@@ -218,12 +218,19 @@ class EmbeddedRedis:
         """
         if self._process:
             return self
-        self.launch()
-        self.wait_ready()
+        for tries_left in reversed(range(PORT_TRIES if self._any_port else 1)):
+            self._launch()
+            try:
+                self._wait_ready()
+                break
+            except EmbeddedServerError:
+                if not tries_left:
+                    raise
+                # Another program may have taken the port that was free a moment ago.
+                self.port = 0
         return self
 
-    def launch(self) -> None:
-        """Start the server without waiting, so that other programs can start meanwhile."""
+    def _launch(self) -> None:
         with self._lock:
             if self._process:
                 return
@@ -231,7 +238,6 @@ class EmbeddedRedis:
                 self._home = socket_folder()
             elif not os.path.isdir(self._home):
                 os.mkdir(self._home, 0o700)
-            self._any_port = self._any_port or self.port == 0
             if self.port == 0:
                 self.port = free_port()
             try:
@@ -269,19 +275,6 @@ class EmbeddedRedis:
         if allocator:
             environment["LD_PRELOAD"] = allocator
         return environment
-
-    def wait_ready(self) -> None:
-        """Wait until the launched server answers; on failure everything is removed again."""
-        for tries_left in reversed(range(PORT_TRIES if self._any_port else 1)):
-            try:
-                self._wait_ready()
-                return
-            except EmbeddedServerError:
-                if not tries_left:
-                    raise
-                # Another program may have taken the port that was free a moment ago.
-                self.port = 0
-                self.launch()
 
     def _wait_ready(self) -> None:
         process = self._process
