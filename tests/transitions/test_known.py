@@ -44,6 +44,12 @@ def test_one_of_an_earlier_registration_is_void(client: PlayedClient) -> None:
     assert client.told("lost") == []
 
 
+def test_who_is_not_registered_is_told_nothing(driver: Driver) -> None:
+    for registration in ({"registration": 1}, {}):
+        body = {"client": "nobody", **registration, "tasks": [1]}
+        assert driver.request(Request.KNOWN, body) == "unknown"
+
+
 def test_a_client_that_has_ended_is_told_nothing(driver: Driver, client: PlayedClient) -> None:
     client.disconnect()
     driver.settle()
