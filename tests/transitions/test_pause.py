@@ -96,6 +96,13 @@ def test_many_workers_are_reached_in_slices(driver: Driver) -> None:
 
     assert driver.load() == {}
     assert [kind for kind, _ in words].count("pause") >= 1
+    assert [order["action"] for order in driver.audit()] == ["pause"], "it is one order"
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", 5, []])
+def test_a_place_to_go_on_from_that_is_none_is_set_aside(driver: Driver, cursor: object) -> None:
+    assert driver.request(Request.PAUSE, {"paused": True, "by": "ada", "cursor": cursor}) == "malformed"
+    assert driver.audit() == []
 
 
 def test_a_later_order_wins_over_the_slices_of_an_earlier_one(driver: Driver) -> None:
