@@ -305,6 +305,19 @@ def test_a_person_waits_for_no_batch(driver: Driver, client: PlayedClient) -> No
     assert client.outcome(1).state == "canceled"
 
 
+def test_a_person_may_cancel_a_task_that_is_still_on_its_way(driver: Driver, client: PlayedClient) -> None:
+    driver.send(Request.TASKS, client.body([1]))
+    driver.send(Request.CANCEL, {"client": "", "tasks": [None, client.task(1)]})
+    (batch,) = driver.read("submit")
+    (order,) = driver.read("cancels")
+    assert driver.apply_entry("cancels", order) == "early"
+    assert driver.quarantine() == []
+
+    assert driver.apply_entry("submit", batch) == "applied"
+    assert driver.apply_entry("cancels", order) == "applied"
+    assert client.outcome(1).state == "canceled"
+
+
 def test_of_what_a_person_cancels_the_odd_ones_are_not_in_the_audit(driver: Driver, client: PlayedClient) -> None:
     client.submit(1)
     tasks: list[Any] = [None, {}, 5, "a b", client.task(1)]

@@ -3,11 +3,12 @@
 -- ARGV: entry body
 -- RETURNS: applied duplicate newer malformed
 -- @include accept
+-- @include task_id
 -- @include changes
 local MOST_BYTES, INBOX_ENTRIES = 1048576, 5000
 local message, word = decode()
 if not message then return word end
-if not is_id(message.task) or not string.find(message.task, '^[^.]+%.%d+$') or type(message.lines) ~= 'table' or #body > MOST_BYTES or not is_whole(message.dropped, 0, 1e12) or not is_whole(message.attempt or 0, 0, 1e14) or not is_whole(message.number or -1, -1, 1e14) then
+if not is_task(message.task) or type(message.lines) ~= 'table' or #body > MOST_BYTES or not is_whole(message.dropped, 0, 1e12) or not is_whole(message.attempt or 0, 0, 1e14) or not is_whole(message.number or -1, -1, 1e14) then
   return refuse_entry('expected a task, lines, the number of those left out, and the attempt and the number of the notice')
 end
 if not accept() then return 'duplicate' end

@@ -2,30 +2,24 @@
 -- KEYS: prefix request
 -- ARGV: entry body
 -- RETURNS: applied duplicate early newer malformed
--- @include clock
 -- @include accept
+-- @include task_id
 -- @include changes
 -- @include states
 -- @include objects
--- How long a task that nobody knows may still be on its way: in a batch that lies unapplied before this request.
-local PATIENCE_MS = 10000
+-- @include on_its_way
 local MOST_WATCHERS = 2000
 local message, word = decode()
 if not message then return word end
 local client, id = message.client, message.task
-if not is_id(client) or not is_id(id) or not string.find(id, '^[^.]+%.%d+$') then return refuse_entry('expected a client and a task') end
-local facts = redis.call('HMGET', key_task(id), 'state', 'kept', 'watchers')
-local maker, number = split_id(id)
-local last = not facts[1] and tonumber(redis.call('HGET', key_client(maker), 'last') or -1)
-if last and last < tonumber(number) then
-  local oldest = redis.call('XRANGE', key_submit(), '-', '+', 'COUNT', 1)[1]
-  local asked_at = tonumber(string.match(entry, '^%d+'))
-  if oldest and tonumber(string.match(oldest[1], '^%d+')) <= asked_at and now_ms() - asked_at < PATIENCE_MS then return 'early' end
-end
+if not is_id(client) or not is_task(id) then return refuse_entry('expected a client and a task') end
+if is_on_its_way(id) then return 'early' end
 if not accept() then return 'duplicate' end
 count('requests:watch', 1)
+local facts = redis.call('HMGET', key_task(id), 'state', 'kept', 'watchers')
 if not facts[1] then
-  notify(client, 'watched', '{"task":"' .. id .. '","gone":"' .. (last >= tonumber(number) and 'expired' or 'unknown') .. '"}')
+  local maker, number = split_id(id)
+  notify(client, 'watched', '{"task":"' .. id .. '","gone":"' .. (last_number(maker) >= tonumber(number) and 'expired' or 'unknown') .. '"}')
 elseif facts[2] then
   local worker, row = string.match(facts[2], '^(%S*) (.*)$')
   notify(client, 'watched', '{"task":"' .. id .. '","worker":"' .. worker .. '","row":[' .. string.gsub(row, '%%', function() return redis.call('GET', key_value(id)) or 'null' end, 1) .. ']}')
