@@ -46,7 +46,8 @@ def test_a_later_registration_starts_the_batch_numbers_again_and_keeps_the_tasks
     client.submit(2, batch=5)
     client.register(registration=2)
 
-    assert (client.record()["batch"], client.record()["registration"]) == ("0", "2")
+    record = client.record()
+    assert (record["batch"], record["registration"], record["last"]) == ("0", "2", "2")
     assert not driver.database.exists(driver.keys.client_batches(client.id))
     client.batch = 0
     assert client.submit(3) == "applied"
@@ -128,6 +129,17 @@ def test_a_nested_client_of_a_task_that_nobody_knows_is_refused(driver: Driver) 
     nested = PlayedClient(driver)
 
     assert nested.register(parent="nobody.0000001", parent_attempt=1) == "refused"
+
+
+def test_a_nested_client_of_an_attempt_that_has_gone_back_to_its_lane_is_refused(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit([1, 0, CALL, {"retries": 1, "retry_delay_ms": 60_000}])
+    worker.read()
+    worker.retry(client.task(1))
+    nested = PlayedClient(driver)
+
+    assert driver.record(client.task(1))["attempt"] == "1"
+    assert nested.register(parent=client.task(1), parent_attempt=1) == "refused"
 
 
 def test_a_nested_client_of_a_finished_task_is_refused(driver: Driver) -> None:

@@ -101,3 +101,10 @@ def test_a_number_that_is_none_is_set_aside(driver: Driver, field: bytes, number
 
     assert driver.request(Request.WORKER, body) == "malformed"
     assert driver.database.zset(driver.keys.workers()) == {}
+
+
+def test_a_capability_with_a_value_that_is_no_number_is_set_aside(driver: Driver) -> None:
+    body = b'{"version":1,"worker":"w","concurrency":1,"queue_size":10,"lease_ms":1000,"capabilities":{"gpu":1e999}}'
+
+    assert driver.request(Request.WORKER, body) == "malformed"
+    assert driver.database.zset(driver.keys.workers()) == {}

@@ -10,6 +10,9 @@ if not is_id(message.client) or type(message.objects) ~= 'table' then return ref
 if not batch_applied(message.client, message.after) then return 'early' end
 if not accept() then return 'duplicate' end
 for _, object in ipairs(message.objects) do
-  if is_object(object) and redis.call('SREM', key_client_objects(message.client), object) == 1 then drop_holder(object, message.client) end
+  if is_object(object) then
+    redis.call('SREM', key_client_objects(message.client), object)
+    drop_holder(object, message.client)
+  end
 end
 return 'applied'
