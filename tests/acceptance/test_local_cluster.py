@@ -341,4 +341,5 @@ def test_an_interrupt_during_the_start_leaves_nothing() -> None:
     done = python("-c", code)
 
     assert done.returncode == -signal.SIGINT
-    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    # One that the interrupt kept from being known ends by itself, and may miss its Redis before.
+    assert "KeyboardInterrupt" in done.stderr.splitlines()

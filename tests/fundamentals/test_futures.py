@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import gc
 import random
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -56,8 +57,11 @@ def in_callback(client: Client, act: Any) -> Any:
         finally:
             done.set()
 
-    client.submit(abs, -1).add_done_callback(callback)
-    assert done.wait(60), "the callback never ended"
+    with tempfile.TemporaryDirectory() as folder:
+        gate = Path(folder, "gate")
+        held_back(client, gate).add_done_callback(callback)
+        gate.touch()  # not before: of a future that is done, the callback is called where it is added
+        assert done.wait(60), "the callback never ended"
     return found[0]
 
 
@@ -74,15 +78,16 @@ class TestCallbacks:
 
         assert in_callback(client, act) == list(range(20))
 
-    def test_a_callback_may_wait_for_what_has_nothing_to_do_with_futures(self, client: Client) -> None:
+    def test_a_callback_may_wait_for_what_has_nothing_to_do_with_futures(self, client: Client, gate: Path) -> None:
         entered, released = threading.Event(), threading.Event()
 
         def callback(_: object) -> None:
             entered.set()
             released.wait(120)
 
-        client.submit(abs, -1).add_done_callback(callback)
-        assert entered.wait(30)
+        held_back(client, gate).add_done_callback(callback)
+        gate.touch()
+        assert entered.wait(60)
 
         assert client.submit(abs, -2).result(timeout=60) == 2  # the client goes on meanwhile
         released.set()
@@ -96,7 +101,7 @@ class TestCallbacks:
         assert in_callback(client, future.cancel)
         assert future.cancelled()
 
-    def test_a_callback_may_disconnect_its_client(self, cluster: LocalCluster) -> None:
+    def test_a_callback_may_disconnect_its_client(self, cluster: LocalCluster, gate: Path) -> None:
         client = Client(cluster)
         left = threading.Event()
 
@@ -104,7 +109,8 @@ class TestCallbacks:
             client.disconnect()
             left.set()
 
-        client.submit(abs, -1).add_done_callback(leave)
+        held_back(client, gate).add_done_callback(leave)
+        gate.touch()
 
         assert left.wait(60)
         assert client.closed
