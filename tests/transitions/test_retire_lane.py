@@ -18,6 +18,17 @@ def test_a_lane_that_stood_still_is_forgotten_everywhere(driver: Driver) -> None
     assert not driver.database.exists(driver.keys.load(OTHER))
 
 
+def test_a_worker_whose_record_was_lost_keeps_no_lane(driver: Driver) -> None:
+    driver.client().submit(1)
+    driver.database.run("ZADD", driver.keys.workers(), "1e15", "here|1|lost|1")
+    lanes = driver.database.hash(driver.keys.lanes())
+    driver.database.run("HSET", driver.keys.lanes(), "idle", lanes[LANE])
+
+    assert driver.duty("retire_lane", "idle", lanes[LANE]) == "retired"
+    assert driver.database.hash(driver.keys.lanes()) == lanes
+    driver.database.run("ZREM", driver.keys.workers(), "here|1|lost|1")
+
+
 def test_a_lane_that_has_moved_is_kept(driver: Driver) -> None:
     client = driver.client()
     driver.worker(1)

@@ -8,7 +8,6 @@ local message, word = decode()
 if not message then return word end
 if not is_id(message.task) then return refuse_entry('expected task') end
 if not accept() then return 'duplicate' end
-local state = redis.call('HGET', key_task(message.task), 'state')
-if state and is_terminal(state) then downstream[1] = message.task end
+if is_terminal(redis.call('HGET', key_task(message.task), 'state')) then downstream[1] = message.task end
 settle()
 return 'applied'
