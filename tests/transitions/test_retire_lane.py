@@ -82,6 +82,17 @@ def test_a_lane_that_comes_back_goes_on_where_it_was(driver: Driver) -> None:
     assert driver.ready().index(old.task(1001)) <= 2
 
 
+def test_of_lanes_that_are_gone_the_one_that_had_come_farthest_counts(driver: Driver) -> None:
+    client = driver.client()
+    client.submit(1)
+    for lane, order in (("far", "1000"), ("near", "10")):
+        driver.database.run("HSET", driver.keys.lanes(), lane, order)
+        assert driver.duty("retire_lane", lane, order) == "retired"
+    client.submit([2, 0, CALL, {"lane": OTHER}])
+
+    assert driver.database.hash(driver.keys.lanes())[OTHER] == "1000"
+
+
 def test_a_new_lane_begins_where_the_others_are(driver: Driver) -> None:
     worker, old, new = driver.worker(1), driver.client(), driver.client()
     old.submit(1000)

@@ -43,6 +43,14 @@ def test_a_second_one_changes_nothing_but_the_audit(driver: Driver) -> None:
     assert [order["answer"] for order in driver.audit()] == ["applied", "it does not wait for an attempt"]
 
 
+def test_a_task_whose_record_was_lost_goes_nowhere(driver: Driver) -> None:
+    driver.database.run("ZADD", driver.keys.delayed(), "1e15", "nobody.0000001")
+
+    assert driver.request(Request.RETRY, {"task": "nobody.0000001", "by": "ada"}) == "applied"
+    assert driver.database.zset(driver.keys.delayed()) == {}
+    assert driver.ready() == []
+
+
 def test_a_task_that_runs_goes_on(driver: Driver) -> None:
     client, worker = driver.client(), driver.worker(1)
     client.submit(1)

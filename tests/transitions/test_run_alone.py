@@ -136,6 +136,42 @@ def test_a_worker_that_drains_or_dies_meanwhile_is_kept_for_nothing(
     assert kept not in database.hash(keys.alone())
 
 
+def test_a_worker_that_has_vanished_is_kept_for_nothing(driver: Driver, database: Database, keys: Keys) -> None:
+    database.run("HSET", keys.alone(), "here|1|vanished|1", f"{LANE} -")
+    driver.duty("run_alone", LANE)
+
+    assert not database.exists(keys.alone())
+
+
+def test_a_worker_that_is_being_emptied_after_its_death_is_kept_for_nothing(
+    driver: Driver, database: Database, keys: Keys
+) -> None:
+    client = driver.client()
+    suspect(driver, client, 1, 2)
+    worker = driver.worker(1)
+    driver.duty("run_alone", LANE)
+    worker.read()
+    worker.succeed(client.task(1))
+    database.run("HSET", keys.worker(worker.id), "gone", 1)
+    driver.duty("run_alone", LANE)
+
+    assert not database.exists(keys.alone())
+    assert worker.queue() == []
+    worker.lose()
+
+
+def test_the_suspects_of_another_lane_do_not_use_its_workers(driver: Driver) -> None:
+    client = driver.client()
+    suspect(driver, client, 1)
+    worker = driver.worker(1)
+    driver.duty("run_alone", LANE)
+    worker.read()
+    worker.succeed(client.task(1))
+    driver.duty("run_alone", "another")
+
+    assert worker.record()["draining"] == "alone"
+
+
 def test_the_third_death_is_its_own_and_tells_the_story(driver: Driver) -> None:
     client = driver.client()
     suspect(driver, client, 1, 2)

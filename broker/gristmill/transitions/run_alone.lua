@@ -46,15 +46,17 @@ local kept = redis.call('HGETALL', key_alone())
 local reserved = 0
 for i = 1, #kept, 2 do
   local own, task = string.match(kept[i + 1], '^(%S+) (%S+)$')
-  local worker = own == lane and worker_of(kept[i])
-  if own == lane and (not worker or worker.gone or redis.call('HGET', key_worker(kept[i]), 'draining') ~= 'alone') then
-    redis.call('HDEL', key_alone(), kept[i])
-  elseif worker and not is_busy(worker) then
-    if not paused and give(worker) then reserved = reserved + 1 else reopen(worker) end
-  elseif worker and not is_on(worker, task) and redis.call('EXISTS', suspects) == 0 then
-    reopen(worker)
-  elseif worker then
-    reserved = reserved + 1
+  if own == lane then
+    local worker = worker_of(kept[i])
+    if not worker or worker.gone or redis.call('HGET', key_worker(kept[i]), 'draining') ~= 'alone' then
+      redis.call('HDEL', key_alone(), kept[i])
+    elseif not is_busy(worker) then
+      if not paused and give(worker) then reserved = reserved + 1 else reopen(worker) end
+    elseif not is_on(worker, task) and redis.call('EXISTS', suspects) == 0 then
+      reopen(worker)
+    else
+      reserved = reserved + 1
+    end
   end
 end
 local most = math.max(1, math.floor((redis.call('ZCARD', key_load(lane)) + reserved) / 2))
