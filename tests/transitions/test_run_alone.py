@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gristmill.protocol.keys import Keys
 from support.database import Database
 from support.driver import CALL, LANE, Driver, PlayedClient, numbers
@@ -158,6 +160,25 @@ def test_a_worker_that_is_being_emptied_after_its_death_is_kept_for_nothing(
     assert not database.exists(keys.alone())
     assert worker.queue() == []
     worker.lose()
+
+
+@pytest.mark.parametrize("why", ["vanished", "drains", "has no processors"])
+def test_one_that_takes_no_tasks_is_not_used_though_it_is_listed(
+    driver: Driver, database: Database, keys: Keys, why: str
+) -> None:
+    client = driver.client()
+    suspect(driver, client, 1)
+    worker = driver.worker(0 if why == "has no processors" else 1)
+    if why == "drains":
+        worker.drain()
+    listed = "here|1|vanished|1" if why == "vanished" else worker.id
+    before = worker.record()
+    database.run("ZADD", keys.load(LANE), 0, listed)
+
+    assert driver.duty("run_alone", LANE) == "done"
+    assert worker.record() == before or why == "vanished"
+    assert listed not in database.hash(keys.alone())
+    database.run("ZREM", keys.load(LANE), listed)
 
 
 def test_the_suspects_of_another_lane_do_not_use_its_workers(driver: Driver) -> None:
