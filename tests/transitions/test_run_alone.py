@@ -173,7 +173,7 @@ def test_one_that_takes_no_tasks_is_not_used_though_it_is_listed(
         worker.drain()
     listed = "here|1|vanished|1" if why == "vanished" else worker.id
     before = worker.record()
-    database.run("ZADD", keys.load(LANE), 0, listed)
+    database.run("ZADD", keys.load(LANE), -1, listed)
 
     assert driver.duty("run_alone", LANE) == "done"
     assert worker.record() == before or why == "vanished"
