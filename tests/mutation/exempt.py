@@ -6,7 +6,7 @@ _TABLE = "The table has no such pair today; a state that is added must not be en
 _WORK = "It only saves work: without it the same is found out by more commands."
 _NOTHING = "It says plainly what comes out anyway: what is not there has no fields, and nothing equals nothing."
 _BOUND = "It bounds how long one step takes; what comes out is the same."
-_DUTY = "Without it a beat looks for work as often as the balance duty, which finds the same."
+_DUTY = "Without it a message looks for work more often, and finds what the balance duty finds as well."
 
 EXEMPT: dict[tuple[str, str, str], str] = {
     ("check_entries.lua", "from == '-'", "true"): _WORK,
@@ -65,6 +65,7 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("submit.lua", "task.number <= greatest", "true"): _WORK,
     ("submit.lua", "task.priority ~= 0", "true"): _WORK,
     ("submit.lua", "even_load == nil", "true"): _WORK,
+    ("suspend.lua", "worker.processors > had", "true"): _DUTY,
     ("submit.lua", "name ~= message.lane", "true"): _WORK,
     ("submit.lua", "ahead > 0", "true"): _WORK,
     ("submit.lua", "redis.call('SADD', key_client_objects(client), object) == 0", "false"): _WORK,

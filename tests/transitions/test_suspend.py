@@ -126,6 +126,19 @@ def test_a_task_that_had_waited_before_is_charged(driver: Driver, client: Played
     assert driver.record(client.task(1))["deaths"] == "1"
 
 
+def test_a_worker_whose_queue_is_being_emptied_after_its_end_is_passed_over(
+    driver: Driver, client: PlayedClient, worker: PlayedWorker
+) -> None:
+    client.submit(1)
+    worker.read()
+    driver.database.run("HSET", driver.keys.worker(worker.id), "gone", 1)
+    before = worker.record()
+
+    assert worker.suspend(client.task(1), number=1, ready=1) == "unknown"
+    assert worker.record() == before
+    worker.lose()
+
+
 def test_a_worker_that_nobody_knows_is_passed_over(driver: Driver) -> None:
     body = {"worker": "h|1|w|x", "processors_ready": 1, "suspended": 1, "suspensions": 1, "waiting": []}
 

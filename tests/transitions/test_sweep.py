@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gristmill.protocol.kinds import Request
 from support.driver import Driver
 
@@ -86,6 +88,20 @@ def test_nobody_expires_while_an_old_heartbeat_waits(driver: Driver) -> None:
     driver.settle()
 
     assert "gone" not in worker.record()
+
+
+@pytest.mark.requests_stay
+def test_a_heartbeat_that_only_a_newer_scheduler_understands_keeps_nobody_for_ever(driver: Driver) -> None:
+    worker = driver.worker(1, lease_ms=1_000)
+    driver.database.run("HSET", driver.keys.clock(), "observed", 1_500)
+    driver.database.run("DEL", driver.keys.heartbeats())
+    sent = driver.now_ms() - 120_000
+    driver.database.run("XADD", driver.keys.heartbeats(), f"{sent}-0", "beat", b'{"version":2}')
+    driver.database.run("XGROUP", "CREATE", driver.keys.heartbeats(), "schedulers", "0")
+    driver.duty("sweep", 1000)
+    driver.settle()
+
+    assert worker.record()["gone"] == "expired"
 
 
 def test_sweeping_twice_ends_nobody_twice(driver: Driver) -> None:
