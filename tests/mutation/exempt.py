@@ -52,6 +52,7 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("include/requeue.lua", "not waiting_lanes[lane]", "true"): _WORK,
     ("include/requeue.lua", "not suspect", "true"): _WORK,
     ("include/requeue.lua", "string.find(record.entry, CLAIMED, 1, true)", "true"): _WORK,
+    ("include/room.lua", "room ~= worker.room", "true"): _WORK,
     ("register_client.lua", "parent", "true"): _WORK,
     ("result.lua", "not to", "false"): _TABLE,
     ("result.lua", "worker", "true"): _WORK,

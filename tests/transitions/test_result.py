@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from support.driver import (
     CALL,
     FAILURE,
@@ -270,6 +272,28 @@ def test_short_tasks_make_the_room_grow_at_most_twofold_a_batch(
 
     assert queues == [1, 2, 4, 8, 16, 32]
     assert int(worker.record()["room"]) == 33
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "second_ms", "service_us"),
+    [
+        (10, 20, 10_196),  # 10,000 and a fifty-first of what it is longer
+        (10, 90, 11_568),
+        (0.1, 15, 392),  # ten times as long, but still short
+        (10, 1000, 1_000_000),  # another kind of work
+    ],
+)
+def test_the_service_time_is_a_mean_of_some_fifty_tasks_until_they_are_of_another_kind(
+    client: PlayedClient, worker: PlayedWorker, first_ms: float, second_ms: float, service_us: int
+) -> None:
+    client.submit(1, 2)
+    worker.read()
+    worker.succeed(client.task(1), ms=first_ms)
+    assert worker.record()["service_us"] == str(int(first_ms * 1000))
+    worker.read()
+    worker.succeed(client.task(2), ms=second_ms)
+
+    assert worker.record()["service_us"] == str(service_us)
 
 
 def test_the_room_never_exceeds_the_queue_size_of_the_worker(driver: Driver, client: PlayedClient) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from gristmill.protocol.kinds import Request
 from support.driver import CALL, VALUE, Driver, PlayedClient, PlayedWorker
+from support.waiting import wait_until
 
 KEEP: dict[str, Any] = {"keep_ms": 60_000}
 
@@ -160,6 +162,49 @@ def test_a_task_that_may_be_on_its_way_is_waited_for(driver: Driver, client: Pla
     assert driver.apply_entry("submit", batch) == "applied"
     assert driver.apply_entry("cancels", question) == "applied"
     assert other.told("watched") == []
+
+
+def test_of_a_task_that_has_come_nobody_waits_for_other_batches(
+    driver: Driver, client: PlayedClient, other: PlayedClient
+) -> None:
+    client.submit(1)
+    client.cancel(1)
+    driver.send(Request.TASKS, other.body([1]))
+    driver.send(Request.WATCH, {"client": other.id, "task": client.task(1)})
+    (question,) = driver.read("cancels")
+
+    assert driver.apply_entry("cancels", question) == "applied"
+    assert other.told("watched") == [{"task": client.task(1), "gone": "expired"}]
+
+
+def test_what_comes_after_the_question_does_not_hold_it_up(
+    driver: Driver, client: PlayedClient, other: PlayedClient
+) -> None:
+    driver.send(Request.WATCH, {"client": other.id, "task": client.task(1)})
+    (question,) = driver.read("cancels")
+    wait_until(lambda: driver.now_ms() > int(question.id.partition("-")[0]), "the clock goes on")
+    driver.send(Request.TASKS, other.body([1]))
+
+    assert driver.apply_entry("cancels", question) == "applied"
+    assert other.told("watched") == [{"task": client.task(1), "gone": "unknown"}]
+
+
+def test_nobody_waits_for_ever_for_a_batch_that_nobody_applies(
+    driver: Driver, client: PlayedClient, other: PlayedClient
+) -> None:
+    now = driver.now_ms()
+    entries = {
+        driver.keys.submit(): (now - 20_000, "tasks", client.body([1])),
+        driver.keys.cancels(): (now - 11_000, "watch", {"version": 1, "client": other.id, "task": client.task(1)}),
+    }
+    for stream, (at, kind, body) in entries.items():
+        driver.database.run("DEL", stream)
+        driver.database.run("XADD", stream, f"{at}-0", kind, json.dumps({"version": 1, **body}))
+        driver.database.run("XGROUP", "CREATE", stream, "schedulers", "0")
+    (question,) = driver.read("cancels")
+
+    assert driver.apply_entry("cancels", question) == "applied"
+    assert other.told("watched") == [{"task": client.task(1), "gone": "unknown"}]
 
 
 def test_a_cancel_by_a_person_ends_a_detached_task(driver: Driver, client: PlayedClient, other: PlayedClient) -> None:
