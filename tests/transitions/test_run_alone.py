@@ -93,10 +93,12 @@ def test_when_none_is_idle_one_is_emptied(driver: Driver) -> None:
     worker = driver.worker(2)
     client.submit(2, 3, 4)
     worker.read(2, processor=1)
-    driver.duty("run_alone", LANE)
+    for _ in range(2):
+        driver.duty("run_alone", LANE)
 
     assert numbers(worker.queue()) == [2, 3]
     assert [body["task"] for body in worker.asked("give_back")] == [client.task(3)]
+    assert worker.record()["draining"] == "alone"
     worker.confirm(client.task(3), "canceled")
     worker.succeed(client.task(2))
     driver.duty("run_alone", LANE)

@@ -49,7 +49,7 @@ def test_many_workers_are_told_in_slices(driver: Driver) -> None:
     assert client.told("shutdown") == [{"accepted": True}]
 
 
-@pytest.mark.parametrize("body", [{"client": ""}, {"client": "abc", "cursor": "x"}])
+@pytest.mark.parametrize("body", [{"client": ""}, {"client": "abc", "cursor": "x"}, {"client": "abc", "cursor": []}])
 def test_what_cannot_be_understood_is_set_aside(driver: Driver, body: dict[str, str]) -> None:
     assert driver.request("shutdown", body) == "malformed"
     assert len(driver.quarantine()) == 1

@@ -145,7 +145,9 @@ def test_a_worker_that_nobody_knows_is_passed_over(driver: Driver) -> None:
     assert driver.request(Request.SUSPENDED, body) == "unknown"
 
 
-@pytest.mark.parametrize("wrong", [{"processors_ready": -1}, {"suspensions": 0}, {"waiting": "x"}, {"waiting": [5]}])
+@pytest.mark.parametrize(
+    "wrong", [{"processors_ready": -1}, {"suspended": 100_001}, {"suspensions": 0}, {"waiting": "x"}, {"waiting": [5]}]
+)
 def test_what_cannot_be_understood_is_set_aside(driver: Driver, worker: PlayedWorker, wrong: dict[str, object]) -> None:
     body = {"worker": worker.id, "processors_ready": 1, "suspended": 0, "suspensions": 1, "waiting": [], **wrong}
 
