@@ -26,6 +26,15 @@ def test_what_goes_back_is_taken_by_the_others_in_the_same_step(driver: Driver) 
     assert numbers(other.queue()) == [2]
 
 
+def test_a_worker_that_is_being_emptied_after_its_end_has_no_more_to_give(driver: Driver) -> None:
+    worker = driver.worker(1)
+    driver.database.run("HSET", driver.keys.worker(worker.id), "gone", 1)
+
+    assert worker.drain() == "unknown"
+    assert "draining" not in worker.record()
+    worker.lose()
+
+
 def test_what_is_held_may_end_and_frees_no_place(driver: Driver) -> None:
     client, worker = driver.client(), driver.worker(1)
     client.submit(1, 2, 3)

@@ -153,3 +153,9 @@ def test_what_cannot_be_understood_is_set_aside(driver: Driver, worker: PlayedWo
 
     assert driver.request(Request.SUSPENDED, body) == "malformed"
     assert len(driver.quarantine()) == 1
+
+
+def test_which_tasks_wait_must_be_said(driver: Driver, worker: PlayedWorker) -> None:
+    body = {"worker": worker.id, "processors_ready": 1, "suspended": 0, "suspensions": 1}
+
+    assert driver.request(Request.SUSPENDED, body) == "malformed"

@@ -207,6 +207,27 @@ def test_nobody_waits_for_ever_for_a_batch_that_nobody_applies(
     assert other.told("watched") == [{"task": client.task(1), "gone": "unknown"}]
 
 
+def test_several_may_wait_for_one_task(
+    driver: Driver, worker: PlayedWorker, client: PlayedClient, other: PlayedClient
+) -> None:
+    third = driver.client()
+    client.submit(1)
+    for one in (other, third):
+        watch(driver, one, client.task(1))
+    run(worker, client.task(1))
+
+    assert [len(one.told("watched")) for one in (other, third)] == [1, 1]
+
+
+def test_very_many_may_not(driver: Driver, client: PlayedClient, other: PlayedClient) -> None:
+    client.submit(1)
+    driver.database.run("HSET", driver.keys.task(client.task(1)), "watchers", "x" * 22_001)
+    watch(driver, other, client.task(1))
+
+    assert other.told("watched") == [{"task": client.task(1), "gone": "crowded"}]
+    driver.database.run("HDEL", driver.keys.task(client.task(1)), "watchers")
+
+
 def test_a_cancel_by_a_person_ends_a_detached_task(driver: Driver, client: PlayedClient, other: PlayedClient) -> None:
     client.submit([1, 0, CALL, KEEP])
     watch(driver, other, client.task(1))
