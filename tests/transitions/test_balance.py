@@ -49,6 +49,41 @@ def test_what_will_be_done_before_the_answer_is_left_to_the_duty(driver: Driver,
     assert len(busy.asked("give_back")) == 1
 
 
+@pytest.mark.parametrize("why", ["it is gone", "it is stale"])
+def test_an_entry_that_is_no_assignment_is_passed_over(driver: Driver, why: str) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    driver.database.run("HSET", driver.keys.worker(worker.id), "room", 4)
+    client.submit(1, 2, 3, 4)
+    second = worker.read(4)[1].id
+    record = driver.keys.task(client.task(2))
+    assignment = driver.database.hash(record)["assignment"]
+    if why == "it is gone":
+        driver.database.run("XDEL", driver.keys.worker_tasks(worker.id), second)
+    else:
+        driver.database.run("HSET", record, "assignment", assignment.replace(second, "1-1"))
+    driver.worker(1)
+
+    assert driver.duty("balance", LANE) == "balanced"
+    assert [body["task"] for body in worker.asked("give_back")] == [client.task(3)]
+    if why == "it is gone":
+        driver.duty("check_tasks", client.task(2))
+    else:
+        driver.database.run("HSET", record, "assignment", assignment)
+
+
+@pytest.mark.parametrize("score", [0, 1_000_005])
+def test_a_worker_that_is_listed_and_has_vanished_is_passed_over(driver: Driver, score: int) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1, 2)
+    worker.read(2)
+    driver.worker(1)
+    driver.database.run("ZADD", driver.keys.load(LANE), score, "here|1|vanished|1")
+
+    assert driver.duty("balance", LANE) == "balanced"
+    assert len(worker.asked("give_back")) == 1
+    driver.database.run("ZREM", driver.keys.load(LANE), "here|1|vanished|1")
+
+
 def test_nobody_is_asked_twice_for_the_same_task(driver: Driver) -> None:
     client, worker = driver.client(), driver.worker(1)
     client.submit(1, 2)
