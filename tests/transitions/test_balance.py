@@ -76,8 +76,8 @@ def test_a_worker_that_is_listed_and_has_vanished_is_passed_over(driver: Driver,
     client, worker = driver.client(), driver.worker(1)
     client.submit(1, 2)
     worker.read(2)
-    driver.worker(1)
     driver.database.run("ZADD", driver.keys.load(LANE), score, "here|1|vanished|1")
+    driver.worker(1)
 
     assert driver.duty("balance", LANE) == "balanced"
     assert len(worker.asked("give_back")) == 1
