@@ -152,6 +152,7 @@ def main() -> int:
     results: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() and not chosen.fresh else {}
     for name in chosen.names or NAMES:
         found = results.setdefault(name, {"errors": {}})
+        found.pop("start_s", None)  # of a run, the first counts: nothing is warm then
         try:
             python = python_of(name, tuple(facts_of(name)["requires"]))
         except subprocess.CalledProcessError as error:
