@@ -84,6 +84,22 @@ def test_a_worker_that_is_listed_and_has_vanished_is_passed_over(driver: Driver,
     driver.database.run("ZREM", driver.keys.load(LANE), "here|1|vanished|1")
 
 
+@pytest.mark.parametrize("which", ["idle", "busy"])
+def test_a_worker_that_is_listed_though_it_drains_is_passed_over(driver: Driver, which: str) -> None:
+    client, busy = driver.client(), driver.worker(1)
+    client.submit(1, 2)
+    busy.read(2)
+    idle = driver.worker(0)
+    draining = idle if which == "idle" else busy
+    draining.drain()
+    driver.database.run("HSET", driver.keys.worker(idle.id), "processors", 1, "room", 2)
+    driver.database.run("ZADD", driver.keys.load(LANE), 0, idle.id, 1_000_002, busy.id)
+
+    assert driver.duty("balance", LANE) == "balanced"
+    assert busy.asked("give_back") == []
+    driver.database.run("ZREM", driver.keys.load(LANE), draining.id)
+
+
 def test_nobody_is_asked_twice_for_the_same_task(driver: Driver) -> None:
     client, worker = driver.client(), driver.worker(1)
     client.submit(1, 2)
