@@ -41,7 +41,7 @@ local function balance_lane(lane, guess)
   local wanted = 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', key_load(lane), '-inf', '(1', 'LIMIT', 0, 16)) do
     local worker = worker_of(id)
-    if worker and worker.open and worker.outstanding < worker.processors then wanted = wanted + worker.processors - worker.outstanding end
+    if worker and worker.open then wanted = wanted + worker.processors - worker.outstanding end
   end
   -- What was asked for before is on its way.
   wanted = wanted - tonumber(redis.call('HGET', key_counts(), 'state:balance_canceling') or 0)
