@@ -35,6 +35,8 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("include/assign.lua", "facts[7] == nil", "true"): _WORK,
     ("include/balance_lane.lua", "tonumber(busiest[2]) <= 1", "false"): _WORK,
     ("include/balance_lane.lua", "wanted <= 0", "false"): _WORK,
+    ("include/balance_lane.lua", "wanted > 0", "true"): _WORK,
+    ("include/balance_lane.lua", "spare > moved", "true"): _WORK,
     ("include/balance_lane.lua", "pending.err", "false"): _NOTHING,
     ("include/cancel_task.lua", "not to", "false"): _TABLE,
     ("include/cancel_task.lua", "redis.call('ZREM', key_ready(lane), id) == 0", "true"): _WORK,

@@ -100,6 +100,19 @@ def test_a_worker_that_is_listed_though_it_drains_is_passed_over(driver: Driver,
     driver.database.run("ZREM", driver.keys.load(LANE), draining.id)
 
 
+def test_while_something_waits_that_comes_first(driver: Driver) -> None:
+    client, busy = driver.client(), driver.worker(1)
+    client.submit(1, 2, 3)
+    busy.read(2)
+    idle = driver.worker(0)
+    driver.database.run("HSET", driver.keys.worker(idle.id), "processors", 1, "room", 2)
+    driver.database.run("ZADD", driver.keys.load(LANE), 0, idle.id)
+
+    assert numbers(driver.ready()) == [3]
+    assert driver.duty("balance", LANE) == "balanced"
+    assert busy.asked("give_back") == []
+
+
 def test_nobody_is_asked_twice_for_the_same_task(driver: Driver) -> None:
     client, worker = driver.client(), driver.worker(1)
     client.submit(1, 2)
