@@ -72,6 +72,17 @@ def test_what_executes_for_long_makes_the_room_shrink(driver: Driver) -> None:
     assert len(worker.queue()) == 2
 
 
+def test_a_beat_leaves_the_queue_as_outcomes_have_made_it(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(*range(1, 40))
+    for _ in range(3):
+        worker.read(100)
+        worker.succeed(*worker.queue(), ms=0.1)
+    worker.beat(1)
+
+    assert (worker.record()["queue"], worker.record()["room"]) == ("8", "9")
+
+
 def test_what_executes_for_long_counts_only_while_there_is_a_queue_to_shorten(driver: Driver) -> None:
     client, worker = driver.client(), driver.worker(1)
     client.submit(1)
@@ -157,6 +168,11 @@ def test_a_number_of_processors_that_is_none_is_set_aside(driver: Driver, proces
 
     assert worker.beat(processors) == "malformed"
     assert worker.record() == before
+
+
+@pytest.mark.parametrize("field", ["suspended", "suspensions"])
+def test_a_beat_that_says_nothing_clear_of_tasks_that_wait_is_set_aside(driver: Driver, field: str) -> None:
+    assert driver.worker(1).beat(1, **{field: "many"}) == "malformed"
 
 
 @pytest.mark.parametrize("field", [b"processors_ready", b"oldest_running_ms"])

@@ -41,6 +41,13 @@ def test_what_one_does_not_hold_one_cannot_release(driver: Driver, client: Playe
     assert driver.snapshot() == before
 
 
+def test_what_nobody_holds_yet_one_cannot_release_for_another(driver: Driver, client: PlayedClient) -> None:
+    thing = client.object("f9", b"x")
+    driver.client().release(thing)
+
+    assert driver.database.exists(driver.keys.object(thing))
+
+
 def test_a_release_twice_changes_nothing_more(driver: Driver, client: PlayedClient) -> None:
     client.release(client.function)
     before = driver.snapshot()
