@@ -44,6 +44,7 @@ EXEMPT: dict[tuple[str, str, str], str] = {
     ("include/cancel_task.lua", "not to", "false"): _TABLE,
     ("include/cancel_task.lua", "redis.call('ZREM', key_ready(lane), id) == 0", "true"): _WORK,
     ("include/dispatch.lua", "more", "true"): _WORK,
+    ("include/dispatch.lua", "worker.processors == 0", "false"): _WORK,
     ("include/dispatch.lua", "#worker.lanes == 1", "false"): _WORK,
     ("include/entries.lua", "removed < #list", "true"): _WORK,
     ("include/finish.lua", "not record.more", "false"): _WORK,

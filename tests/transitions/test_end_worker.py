@@ -269,6 +269,29 @@ def test_an_end_that_comes_again_changes_neither_its_time_nor_its_reason(driver:
     assert worker.record() == before
 
 
+def test_an_entry_of_the_same_id_in_another_worker_s_stream_is_not_touched(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit(1)
+    (entry,) = worker.read()
+    other = driver.worker(1)
+    packed = f"{client.task(1)} 1 - {client.function} tests.function"
+    driver.database.run("XADD", driver.keys.worker_tasks(other.id), entry.id, "task", packed)
+    other.lose()
+
+    assert (driver.state(client.task(1)), driver.record(client.task(1))["worker"]) == ("running", worker.id)
+    assert worker.queue() == [client.task(1)]
+
+
+def test_what_a_worker_said_last_may_be_anything(driver: Driver) -> None:
+    client, worker = driver.client(), driver.worker(1)
+    client.submit([1, 0, CALL, {"max_deaths": 1}])
+    worker.read()
+    driver.database.run("HSET", driver.keys.worker(worker.id), "heartbeat", "5")
+    worker.lose()
+
+    assert client.outcome(1).payload["error"] == "WorkerDiedError"
+
+
 def test_of_a_worker_whose_record_is_gone_the_error_has_its_id_alone(driver: Driver) -> None:
     client, worker = driver.client(), driver.worker(1)
     client.submit([1, 0, CALL, {"max_deaths": 1}])
