@@ -13,6 +13,7 @@ import pytest
 from gristmill import Client, GristmillError, LocalCluster, ProcessorDiedError, WorkerDiedError
 from support import tasks
 from support.database import Database
+from support.leases import end_leases
 from support.waiting import wait_until
 
 Starter = Callable[..., LocalCluster]
@@ -28,8 +29,7 @@ def end_lease(database: Database, cluster: LocalCluster, worker: str) -> None:
     """As if the time of a killed worker were over: a lease that is short could end before it is killed."""
 
     def is_over() -> bool:
-        # Again and again: a heartbeat from before may still be on its way.
-        database.run("ZADD", cluster.keys.workers(), "XX", -1, worker)
+        end_leases(database, cluster.keys, [int(worker.split("|")[1])])
         return "gone" in database.hash(cluster.keys.worker(worker))
 
     wait_until(is_over, "the lease of the killed worker has ended")

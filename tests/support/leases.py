@@ -1,4 +1,4 @@
-"""Leases of workers that are to live through a whole test."""
+"""Leases of workers: long for those that live through a whole test, ended by hand for those that are dead."""
 
 from __future__ import annotations
 

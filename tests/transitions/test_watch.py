@@ -177,6 +177,20 @@ def test_of_a_task_that_has_come_nobody_waits_for_other_batches(
     assert other.told("watched") == [{"task": client.task(1), "gone": "expired"}]
 
 
+def test_a_detached_task_is_known_when_its_client_is_not_any_more(
+    driver: Driver, client: PlayedClient, other: PlayedClient
+) -> None:
+    client.submit([1, 0, CALL, KEEP])
+    last = client.record()["last"]
+    driver.database.run("HDEL", driver.keys.client(client.id), "last")
+    driver.send(Request.TASKS, other.body([1]))
+    driver.send(Request.WATCH, {"client": other.id, "task": client.task(1)})
+    (question,) = driver.read("cancels")
+
+    assert driver.apply_entry("cancels", question) == "applied"
+    driver.database.run("HSET", driver.keys.client(client.id), "last", last)
+
+
 def test_what_comes_after_the_question_does_not_hold_it_up(
     driver: Driver, client: PlayedClient, other: PlayedClient
 ) -> None:

@@ -9,7 +9,7 @@ local function last_number(client)
 end
 local function is_on_its_way(id)
   local client, number = split_id(id)
-  if last_number(client) >= tonumber(number) then return false end
+  if last_number(client) >= tonumber(number) or redis.call('EXISTS', key_task(id)) == 1 then return false end
   local oldest = redis.call('XRANGE', key_submit(), '-', '+', 'COUNT', 1)[1]
   local asked_at = tonumber(string.match(entry, '^%d+'))
   return oldest ~= nil and tonumber(string.match(oldest[1], '^%d+')) <= asked_at and now_ms() - asked_at < PATIENCE_MS
